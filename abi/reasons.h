@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/*
+ * Numbers for the reasons of reasons.def, for both worlds. FLY_DROP_x indexes the drop counters,
+ * FLY_CUT_x is a bit number in fly_sample.cut, FLY_UNNAMED_x is kept per location.
+ */
+#ifndef FLYBALL_ABI_REASONS_H
+#define FLYBALL_ABI_REASONS_H
+
+enum fly_drop {
+#define DROP(ID, name, text, advice) FLY_DROP_##ID,
+#include "reasons.def"
+	FLY_DROP_COUNT,
+};
+
+enum fly_cut {
+#define CUT(ID, name, text, advice) FLY_CUT_##ID,
+#include "reasons.def"
+	FLY_CUT_COUNT,
+};
+
+enum fly_unnamed {
+	FLY_UNNAMED_NONE, /* the frame has a name */
+#define UNNAMED(ID, name, text, advice) FLY_UNNAMED_##ID,
+#include "reasons.def"
+	FLY_UNNAMED_COUNT,
+};
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/*
+ * What the BPF side writes to the ring and what user space reads from it. Fixed-width types only,
+ * explicit padding, little room for doubt: sizes are asserted on both sides (STYLE, BPF).
+ *
+ * The includer provides __u8.. __u64 (linux/types.h in user space, bpf/types.h in BPF).
+ */
+#ifndef FLYBALL_ABI_RECORDS_H
+#define FLYBALL_ABI_RECORDS_H
+
+#include "reasons.h"
+
+#define FLY_MAX_FRAMES	    127 /* kernel.perf_event_max_stack's default; each of kernel and user */
+#define FLY_PRESSURE_FRAMES 32	/* depth above the ring's watermark (RING-3) */
+#define FLY_COMM_BYTES	    16
+
+enum fly_record_type {
+	FLY_RECORD_SAMPLE = 1,
+	FLY_RECORD_EXEC = 2,
+};
+
+/* Bits of fly_sample.state: facts, not faults. */
+#define FLY_STATE_KERNEL_THREAD 0x1u /* PF_KTHREAD: no user stack by nature */
+#define FLY_STATE_IO_WORKER                                                                        \
+	0x2u /* io_uring or other user worker: its user registers mean nothing */
+#define FLY_STATE_IN_KERNEL  0x4u  /* the tick hit kernel code */
+#define FLY_STATE_IN_SYSCALL 0x8u  /* user PC is a return address: look up PC - 1 */
+#define FLY_STATE_COMPAT     0x10u /* 32-bit task */
+
+/* One on-CPU sample. frames[] holds kernel_frames then user_frames addresses, innermost first.
+ * tgid and tid are those of the initial PID namespace. process_start_ns is the group leader's
+ * start_boottime: with tgid it names a process for good. */
+struct fly_sample {
+	__u32 type;		/* FLY_RECORD_SAMPLE */
+	__u32 cut;		/* bits 1 << FLY_CUT_x */
+	__u64 time_ns;		/* CLOCK_MONOTONIC */
+	__u64 weight_ns;	/* CPU time this sample stands for */
+	__u64 process_start_ns; /* CLOCK_BOOTTIME */
+	__u64 cgroup_id;	/* cgroup v2 id, 0 when unknown */
+	__u32 tgid;
+	__u32 tid;
+	__u32 cpu;
+	__u32 state; /* FLY_STATE_x */
+	__u16 kernel_frames;
+	__u16 user_frames;
+	__u32 pad;
+	char comm[FLY_COMM_BYTES]; /* the thread's name, raw bytes */
+	__u64 frames[];
+};
+
+/* A program was executed. Says which view of the file system the process has (mount namespace and
+ * root directory), so that equal paths in different views are never taken for one file, and which
+ * file it runs, as the kernel knows it. Wakes the reader if the program is young (rate-limited). */
+struct fly_exec {
+	__u32 type; /* FLY_RECORD_EXEC */
+	__u32 tgid;
+	__u64 time_ns; /* CLOCK_MONOTONIC */
+	__u64 process_start_ns;
+	__u64 cgroup_id;
+	__u64 exe_ino;
+	__u64 root_ino;
+	__u32 exe_dev;	       /* kernel's internal dev_t: MAJOR << 20 | MINOR */
+	__u32 root_dev;	       /* likewise */
+	__u32 mount_namespace; /* inode number of the namespace */
+	__u32 old_tid;	       /* differs from tgid when another thread than the leader executed */
+	char comm[FLY_COMM_BYTES];
+};
+
+_Static_assert(sizeof(struct fly_sample) == 88, "abi: fly_sample");
+_Static_assert(sizeof(struct fly_exec) == 88, "abi: fly_exec");
+
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * helpers: the process boundary (DESIGN decision 15).
+ *
+ *   main  ──request──▶  opener  ──descriptor──▶  reader  ──answer──▶  main
+ *
+ * The main process never opens, reads, stats or closes a file or memory that belongs to someone
+ * else, since each of these can block for ever. It asks flyball-opener (privileged: opens, fstats,
+ * keeps descriptors), which hands the descriptor to flyball-reader (no capabilities, seccomp,
+ * rlimits: parses), which answers main. Both are started by exec, hold no BPF or perf descriptor,
+ * die with main (PR_SET_PDEATHSIG and EOF), are killed at a deadline without being waited for,
+ * and are replaced. Stuck ones are counted and limited (HELPERS_STUCK_MAX): past it, requests that
+ * need a file fail with FLY_UNNAMED_HELPER_LIMIT.
+ *
+ * Answers come from processes that read hostile bytes: every length, count and string is checked
+ * before it reaches a callback.
+ *
+ * One owning thread. Callbacks run inside helpers_poll, in no promised order, exactly once for
+ * each accepted request, also at helpers_stop (with -ECANCELED).
+ */
+#ifndef FLYBALL_HELPERS_H
+#define FLYBALL_HELPERS_H
+
+#include "base/base.h"
+#include "elf/elf.h"
+
+#define HELPERS_STUCK_MAX   4
+#define HELPERS_DEADLINE_MS 1000 /* for an open, and for a read, unless options say otherwise */
+
+/* Which file. A file key is chosen by the caller (process part) and names one file for the life of
+ * the recording: the opener keeps the descriptor under it (LRU), so that a deleted file can still
+ * be read. */
+struct helpers_file {
+	uint64_t key;
+	uint32_t tgid;		   /* initial PID namespace; a process that maps it */
+	uint64_t process_start_ns; /* start_boottime: the opener checks it, so that a reused PID is
+				      not taken (0: unchecked) */
+	uint64_t start, end;	   /* the mapping: /proc/TGID/map_files/START-END */
+	const char
+		*path; /* as mapped; tried below /proc/TGID/root when map_files fails; NULL: none */
+	uint64_t ino;  /* expected inode, 0: unknown */
+	uint8_t build_id_len; /* expected build-id, 0: unknown; the reader verifies it */
+	uint8_t build_id[ELF_BUILD_ID_MAX];
+};
+
+/* One executable mapping found by a scan. */
+struct helpers_mapping {
+	uint64_t start, end, pgoff; /* bytes */
+	uint64_t ino;
+	uint32_t dev_major, dev_minor;
+	const char *path; /* as in maps, " (deleted)" taken off; "" for anonymous */
+	bool is_deleted;
+};
+
+struct helpers_scan {
+	uint32_t tgid;
+	uint32_t namespace_pid; /* innermost */
+	uint32_t uid;
+	uint64_t process_start_ns; /* CLOCK_BOOTTIME, from stat field 22: clock ticks precision */
+	const char *comm, *exe;	   /* exe: readlink text without " (deleted)"; "" unknown */
+	const char *cgroup;	   /* text of /proc/PID/cgroup, at most 4 KiB */
+	uint32_t mount_namespace;
+	size_t mapping_count;
+	const struct helpers_mapping *mappings; /* by address; at most HELPERS_MAPPINGS_MAX */
+	bool is_cut;				/* there were more */
+};
+#define HELPERS_MAPPINGS_MAX 4096
+
+struct helpers_name {
+	uint64_t vaddr;	  /* as asked */
+	uint32_t unnamed; /* enum fly_unnamed, 0: name is set */
+	uint64_t start;
+	const char *name; /* "" unless named */
+};
+
+/* err: 0, or negative errno with reason (enum fly_unnamed) and text. Pointers live for the call. */
+struct helpers_result {
+	int err;
+	uint32_t unnamed; /* enum fly_unnamed for err != 0 */
+	const char *text;
+	const struct elf_info *info;	  /* inspect */
+	uint64_t dev, ino;		  /* inspect, hold: from the opener's fstat */
+	const struct helpers_scan *scan;  /* scan */
+	const struct helpers_name *names; /* names */
+	size_t name_count;
+};
+typedef void (*helpers_done)(void *ctx, const struct helpers_result *result);
+
+struct helpers_options {
+	const char *directory;	  /* where flyball-opener and flyball-reader lie; NULL: beside
+				     /proc/self/exe, then LIBEXECDIR */
+	unsigned int deadline_ms; /* 0: HELPERS_DEADLINE_MS */
+};
+
+struct helpers_stats {
+	unsigned int opener_restarts, reader_restarts, stuck;
+	uint64_t own_user_ns, own_system_ns; /* of live and ended helpers, from /proc or wait4 */
+	uint64_t anon_bytes;		     /* RssAnon now, all helpers */
+	unsigned int pending;		     /* accepted, not answered */
+};
+
+struct helpers;
+int helpers_start(const struct helpers_options *options, struct helpers **ret, struct why *why);
+/* Kills both, waits for nothing that does not come within deadline_ms. NULL is fine. */
+void helpers_stop(struct helpers *helpers);
+/* An epoll descriptor that becomes readable when helpers_poll has something to do. */
+int helpers_fd(const struct helpers *helpers);
+/* Reads answers, enforces deadlines; call it when the fd is readable and at least every 100 ms. */
+int helpers_poll(struct helpers *helpers);
+
+/* Requests. -EAGAIN when the queue (4096) is full: the caller keeps the work and comes back. */
+/* Opens and keeps the descriptor: nothing is read. */
+int helpers_hold(struct helpers *helpers, const struct helpers_file *file, helpers_done done,
+		 void *ctx);
+/* What the file is: elf_info. */
+int helpers_inspect(struct helpers *helpers, const struct helpers_file *file, helpers_done done,
+		    void *ctx);
+/* Names for link-time addresses (at most 4096 a request). */
+int helpers_names(struct helpers *helpers, const struct helpers_file *file, const uint64_t *vaddrs,
+		  size_t count, helpers_done done, void *ctx);
+/* Names in the vDSO; no file. */
+int helpers_vdso_names(struct helpers *helpers, const uint64_t *offsets, size_t count,
+		       helpers_done done, void *ctx);
+/* What /proc says of a process. */
+int helpers_scan(struct helpers *helpers, uint32_t tgid, helpers_done done, void *ctx);
+/* Drops the kept descriptor. */
+void helpers_release(struct helpers *helpers, uint64_t key);
+
+void helpers_stats_get(struct helpers *helpers, struct helpers_stats *ret);
+
+#endif

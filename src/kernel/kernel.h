@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernel: the only user of bpf(2), libbpf and perf_event_open(2).
+ *
+ * Owns every map, program, perf event and ring. A plan of all kernel memory is made before
+ * anything is created (MEM-1); what was created is read back from fdinfo. Features are probed,
+ * each with the kernel commit or version it came with, never guessed from the version string.
+ *
+ * Sampling: one PERF_COUNT_SW_CPU_CLOCK event per online CPU in period mode (freq mode takes
+ * IOC_PERIOD as nanoseconds anyway: research/kernel-facts §5), started at a random phase per CPU.
+ * Side-band: one PERF_COUNT_SW_DUMMY event per CPU with mmap2 + build_id, comm, comm_exec, task,
+ * ksymbol, use_clockid MONOTONIC, in a perf ring of its own. CPUs that go offline and return get
+ * new events. Samples and side-band are given out in one stream ordered by CLOCK_MONOTONIC.
+ *
+ * No syscall tracepoint, no kprobe (DESIGN decisions 11, 14). One owning thread.
+ */
+#ifndef FLYBALL_KERNEL_H
+#define FLYBALL_KERNEL_H
+
+#include <linux/types.h>
+
+#include "abi/control.h"
+#include "abi/records.h"
+#include "base/base.h"
+
+/* ---------------------------------------------------------------- what this machine can do */
+struct kernel_check {
+	const char *name; /* "btf", "task_storage", ... stable, for --json */
+	int level;	  /* 0 fine, 1 note, 2 warning, 3 flyball cannot run */
+	char text[320];	  /* one sentence, with what to do */
+};
+#define KERNEL_CHECKS_MAX 48
+/* The doctor's list. Probes for real (loads small programs, opens events). Returns the count. */
+size_t kernel_doctor(struct kernel_check checks[KERNEL_CHECKS_MAX]);
+
+/* ---------------------------------------------------------------- options and plan */
+struct kernel_options {
+	uint32_t hz;	       /* 1..10000 */
+	uint32_t depth;	       /* 1..FLY_MAX_FRAMES */
+	uint64_t ring_bytes;   /* power of two, >= page size */
+	uint64_t budget_bytes; /* 0: min(2.5 % of RAM, 64 MiB); ceiling 5 % of RAM (MEM-1) */
+	enum fly_target target;
+	int cgroup_fd; /* for FLY_TARGET_CGROUP: a cgroup v2 directory */
+	bool no_kernel;
+	uint32_t cpus; /* plan only: pretend this many possible CPUs; 0: this machine's */
+};
+void kernel_options_init(
+	struct kernel_options *options); /* defaults: 99 Hz, depth 127, ring 1 MiB */
+/* -EINVAL/-ERANGE with a sentence that names the flag. */
+int kernel_options_check(const struct kernel_options *options, struct why *why);
+
+struct kernel_map_plan {
+	char name[16];
+	char type[24]; /* "ringbuf", "percpu_array", "perf ring", ... */
+	uint64_t entries;
+	uint64_t bytes;		 /* planned, per-CPU copies included */
+	uint64_t measured_bytes; /* 0 before it exists */
+	const char *purpose;
+};
+struct kernel_memory {
+	uint64_t budget_bytes, planned_bytes, measured_bytes, peak_bytes;
+	size_t map_count;
+	struct kernel_map_plan maps[32];
+};
+/* Computes the plan; creates nothing. -ENOSPC with a sentence when it exceeds the budget, or the
+ * room left in our memory cgroup. */
+int kernel_plan(const struct kernel_options *options, struct kernel_memory *ret, struct why *why);
+
+/* ---------------------------------------------------------------- running */
+struct kernel;
+/* Plans, creates, loads, opens events disabled. Errors are one sentence; the verifier's log goes to
+ * log_debug only. */
+int kernel_open(const struct kernel_options *options, struct kernel **ret, struct why *why);
+void kernel_close(struct kernel *kernel); /* NULL is fine */
+/* FLY_TARGET_TASKS: marks the process behind a pidfd and all it will fork. */
+int kernel_target_add(struct kernel *kernel, int pidfd, struct why *why);
+int kernel_start(struct kernel *kernel, struct why *why);
+/* Stops ticks. Records already taken can still be drained by kernel_poll(.., true, ..). */
+void kernel_stop(struct kernel *kernel);
+
+enum kernel_event_type {
+	KERNEL_EVENT_SAMPLE,
+	KERNEL_EVENT_EXEC, /* BPF exec record */
+	KERNEL_EVENT_FORK,
+	KERNEL_EVENT_EXIT,
+	KERNEL_EVENT_COMM,
+	KERNEL_EVENT_MMAP,
+	KERNEL_EVENT_KSYMBOL, /* BPF program or trampoline came or went */
+	KERNEL_EVENT_LOST,    /* side-band records were lost; count */
+};
+struct kernel_event {
+	enum kernel_event_type type;
+	uint64_t time_ns;
+	uint32_t tgid, tid;
+	union {
+		const struct fly_sample *sample; /* checked: sizes and counts are right */
+		const struct fly_exec *exec;
+		struct {
+			uint32_t parent_tgid;
+		} fork;
+		struct {
+			const char *comm;
+			bool is_exec;
+		} comm;
+		struct {
+			uint64_t start, bytes, pgoff;
+			uint8_t build_id_len, build_id[20];
+			uint32_t dev_major, dev_minor;
+			uint64_t ino, ino_generation;
+			const char *path;
+		} mmap;
+		struct {
+			uint64_t address;
+			uint32_t bytes;
+			bool is_gone;
+			const char *name;
+		} ksymbol;
+		uint64_t lost;
+	};
+};
+typedef void (*kernel_event_fn)(void *ctx, const struct kernel_event *event);
+
+/* Readable when a forced wake-up came; poll at least every 100 ms anyway (NO_WAKEUP records never
+ * wake: research/kernel-facts §8). */
+int kernel_fd(const struct kernel *kernel);
+/* Drains rings, gives out in order of time what is old enough to be complete; with is_final all.
+ * Also follows CPU hotplug. Returns the number of events given out. */
+int kernel_poll(struct kernel *kernel, bool is_final, kernel_event_fn fn, void *ctx);
+
+/* The kernel's side of the ledger, summed over CPUs; plus what the consumer rejected. */
+struct kernel_ledger {
+	uint64_t ticks, idle, filtered, taken, taken_ns, submitted, submitted_ns;
+	uint64_t dropped[FLY_DROP_COUNT], dropped_ns[FLY_DROP_COUNT];
+	uint64_t run_ns, runs;	   /* of our BPF programs */
+	uint64_t missed_by_kernel; /* estimate: enabled time / period - ticks */
+	uint64_t sideband_lost, execs_lost;
+	uint32_t cpus;
+	uint64_t period_ns;
+};
+int kernel_ledger_get(struct kernel *kernel, struct kernel_ledger *ret);
+/* Reads fdinfo of every map and the perf rings; keeps the peak. */
+int kernel_memory_get(struct kernel *kernel, struct kernel_memory *ret);
+
+#endif

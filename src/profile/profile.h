@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * profile: the one model of a profile, the ledger, and the writers. Pure: no system call but
+ * memory; writers give bytes to a sink.
+ *
+ * A profile is built by interning processes, files (mappings), locations and stacks, and adding
+ * samples to (process, thread, comm, stack, cut bits, state) keys: equal keys merge their weight,
+ * count and timestamps. Names are put on locations later (profile_location_name); a writer shows
+ * what has none as "module+0xoffset". Memory has a limit given at profile_new: past it samples are
+ * refused with -ENOSPC and the caller counts them as profile_full.
+ *
+ * All text is made valid UTF-8 on its way in (text_print); distinct bytes may become equal text,
+ * never an invalid file.
+ */
+#ifndef FLYBALL_PROFILE_H
+#define FLYBALL_PROFILE_H
+
+#include <linux/types.h>
+
+#include "abi/reasons.h"
+#include "base/base.h"
+
+struct profile;
+
+struct profile_options {
+	size_t max_bytes; /* 0: 512 MiB */
+	uint64_t period_ns;
+	const char *command_line; /* for titles and comments */
+};
+int profile_new(const struct profile_options *options, struct profile **ret);
+void profile_free(struct profile *profile);
+
+/* ---------------------------------------------------------------- model */
+struct profile_process {
+	uint32_t pid;
+	uint64_t start_ns; /* CLOCK_BOOTTIME */
+	const char *comm, *exe, *container, *cgroup;
+};
+/* Returns an id, or negative errno. Interned by (pid, start_ns); profile_process_update fills in
+ * what became known later. */
+int64_t profile_process_add(struct profile *p, const struct profile_process *process);
+void profile_process_update(struct profile *p, uint32_t process,
+			    const struct profile_process *process_now);
+
+struct profile_file {
+	uint64_t key;	  /* caller's identity of the file; interned by it */
+	const char *path; /* "/usr/bin/x", "[kernel.kallsyms]", "[vdso]", "//anon", "" unknown */
+	uint8_t build_id_len, build_id[64];
+	uint8_t has_htlhash, htlhash[16];
+	/* executable segments: file offset -> link-time address; none: addresses are as given */
+	uint32_t segment_count;
+	struct profile_segment {
+		uint64_t offset, vaddr, file_bytes;
+	} segments[16];
+};
+int64_t profile_file_add(struct profile *p, const struct profile_file *file);
+void profile_file_update(struct profile *p, uint32_t file, const struct profile_file *file_now);
+
+enum profile_frame_kind { PROFILE_USER, PROFILE_KERNEL, PROFILE_INLINED, PROFILE_JIT };
+/* A location is (file, address, kind); address is a file offset for files with segments. pc - 1 for
+ * return addresses is the caller's work (is_return_address is kept for the record). */
+int64_t profile_location_add(struct profile *p, uint32_t file, uint64_t address,
+			     enum profile_frame_kind kind);
+void profile_location_name(struct profile *p, uint32_t location, const char *name,
+			   uint64_t symbol_start);
+void profile_location_unnamed(struct profile *p, uint32_t location, enum fly_unnamed reason);
+/* Walks locations that have neither name nor reason. visit returns 0 to go on. */
+typedef int (*profile_location_visit)(void *ctx, uint32_t location, uint32_t file, uint64_t address,
+				      enum profile_frame_kind kind);
+int profile_locations_open(const struct profile *p, profile_location_visit visit, void *ctx);
+
+struct profile_sample {
+	uint32_t process;
+	uint32_t tid;
+	const char *comm; /* of the thread, raw bytes of at most 15 */
+	uint64_t time_ns; /* CLOCK_REALTIME */
+	uint64_t weight_ns;
+	uint32_t cut; /* bits 1 << FLY_CUT_x */
+	uint32_t cpu;
+	uint16_t depth_limit;  /* for the pseudo frame of depth cuts */
+	size_t location_count; /* innermost first; kernel then user */
+	const uint32_t *locations;
+};
+int profile_sample_add(struct profile *p, const struct profile_sample *sample);
+
+/* ---------------------------------------------------------------- ledger */
+struct profile_ledger {
+	uint64_t ticks, idle, filtered, taken, taken_ns, delivered, delivered_ns;
+	uint64_t dropped[FLY_DROP_COUNT], dropped_ns[FLY_DROP_COUNT];
+	uint64_t missed_by_kernel;
+};
+/* True when ticks = idle + filtered + taken and taken = delivered + sum(dropped), in samples and
+ * in nanoseconds. Otherwise why says which side is off by how much. */
+bool profile_ledger_is_exact(const struct profile_ledger *ledger, struct why *why);
+
+/* What a run was; goes into every output and the summary. Durations in ns; -1: not known. */
+struct profile_run {
+	uint64_t start_realtime_ns, duration_ns;
+	uint32_t cpus, hz;
+	struct profile_ledger ledger;
+	int64_t own_user_ns, own_system_ns, bpf_run_ns;
+};
+void profile_run_set(struct profile *p, const struct profile_run *run);
+
+/* ---------------------------------------------------------------- questions for the summary */
+struct profile_totals {
+	uint64_t samples, weight_ns, complete;
+	uint64_t cut[FLY_CUT_COUNT]; /* stacks that carry the flag; a stack may carry several */
+	uint64_t stacks, locations, processes, files, unnamed_samples[FLY_UNNAMED_COUNT];
+};
+void profile_totals_get(const struct profile *p, struct profile_totals *ret);
+struct profile_function {
+	char name[256], module[128];
+	uint64_t self_ns, total_ns;
+};
+/* The n heaviest by self, or by total (recursion counted once). Returns how many were written. */
+size_t profile_top(const struct profile *p, bool by_total, struct profile_function *out, size_t n);
+
+/* ---------------------------------------------------------------- reasons (generated from
+ * reasons.def) */
+const char *profile_drop_name(enum fly_drop drop);
+const char *profile_cut_name(enum fly_cut cut);
+const char *profile_unnamed_name(enum fly_unnamed unnamed);
+struct profile_reason {
+	const char *name, *kind /* "drop", "cut", "unnamed" */, *text, *advice;
+};
+/* All reasons, in the order of the file; NULL past the end. */
+const struct profile_reason *profile_reason_get(size_t index);
+
+/* ---------------------------------------------------------------- writers */
+/* 0 or negative errno; called in order with all bytes of the output. */
+typedef int (*profile_sink)(void *ctx, const void *data, size_t bytes);
+
+enum profile_format {
+	PROFILE_FOLDED,
+	PROFILE_PPROF,
+	PROFILE_OTLP,
+	PROFILE_OTLP_JSON,
+	PROFILE_HTML
+};
+/* From a file's name: .folded .pb.gz .otlp .json .html; -EINVAL otherwise with the list in why. */
+int profile_format_of(const char *path, enum profile_format *ret, struct why *why);
+struct profile_write_options {
+	bool per_thread; /* folded: "pid/tid comm" in place of "comm" */
+};
+/* Two calls over one profile give equal bytes. */
+int profile_write(const struct profile *p, enum profile_format format,
+		  const struct profile_write_options *options, profile_sink sink, void *ctx,
+		  struct why *why);
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * symbol: addresses to names.
+ *
+ * One pass over a symbol source answers a sorted batch of addresses, so memory follows the batch
+ * and not the file. Rules (docs/symbols.md): a sized symbol covers [vaddr, vaddr + size); past it
+ * there is no name. A symbol of size 0 covers up to the next symbol of its section, at most
+ * SYMBOL_GAP_MAX bytes. Among equals: global before weak before local, .symtab before .dynsym,
+ * then the shorter, then the lexically first name: two runs name alike.
+ *
+ * Demangling (libiberty): C++ Itanium, Rust legacy and v0. Bounded in output and work: a name that
+ * would grow past SYMBOL_NAME_MAX is cut and ends in "…"; D and Swift are left as they are.
+ */
+#ifndef FLYBALL_SYMBOL_H
+#define FLYBALL_SYMBOL_H
+
+#include "elf/elf.h"
+
+#define SYMBOL_NAME_MAX 1024 /* bytes with NUL, after demangling */
+#define SYMBOL_GAP_MAX	65536
+
+struct symbol_query {
+	uint64_t address; /* link-time address (files), absolute (kernel) */
+	/* answers: */
+	uint32_t found; /* 1 when name and start are set */
+	uint64_t start; /* of the symbol */
+	char *name;	/* demangled, valid UTF-8, heap (MEM_SYMBOL); caller frees */
+	char *module;	/* kernel only: "[ext4]" or NULL for the kernel itself */
+};
+
+/* Sorts queries by address; equal addresses are answered alike. */
+int symbol_lookup_file(struct elf_file *elf, struct symbol_query *queries, size_t count,
+		       struct why *why);
+/* The vDSO of this very process (one image per kernel). Addresses are image-relative. */
+int symbol_lookup_vdso(struct symbol_query *queries, size_t count, struct why *why);
+
+/* Kernel, modules, BPF programs, from a stream in the form of /proc/kallsyms. -EACCES when every
+ * address in it is zero (kptr_restrict): nothing is named then. */
+int symbol_lookup_kallsyms(FILE *kallsyms, struct symbol_query *queries, size_t count,
+			   struct why *why);
+
+/* out gets the demangled name, or the mangled one; valid UTF-8, no control characters. */
+void symbol_demangle(const char *mangled, char *out, size_t out_size);
+
+#endif
