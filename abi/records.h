@@ -66,7 +66,7 @@ struct fly_exec {
 	char comm[FLY_COMM_BYTES];
 };
 
-_Static_assert(sizeof(struct fly_sample) == 88, "abi: fly_sample");
-_Static_assert(sizeof(struct fly_exec) == 88, "abi: fly_exec");
+_Static_assert(sizeof(struct fly_sample) == 80, "abi: fly_sample");
+_Static_assert(sizeof(struct fly_exec) == 80, "abi: fly_exec");
 
 #endif
