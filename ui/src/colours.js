@@ -28,7 +28,7 @@ export function colour(frame, dark, state) {
 	const shift = hash(frame.name);
 	const lightness = (dark ? night : light) + 4 * hash(`${frame.name}.`) * (spread ? 1 : 0);
 	if (state === "dim")
-		return `hsl(${hue} ${saturation / 3}% ${dark ? lightness * 0.65 : 88}%)`;
+		return `hsl(${hue} ${saturation / 3}% ${dark ? lightness * 0.62 : 92}%)`;
 	return `hsl(${(hue + spread * shift).toFixed(1)} ${dark ? saturation * 0.62 : saturation}% ${lightness.toFixed(1)}%)`;
 }
 

@@ -43,7 +43,10 @@ export class Flame {
 				callbacks.zoom(this.current);
 			}
 		});
-		element.addEventListener("focus", () => this.move(null));
+		element.addEventListener("focus", () => {
+			if (element.matches(":focus-visible")) // by keyboard: a click must not scroll under the pointer
+				this.move(null);
+		});
 	}
 
 	colourOf(node) {
@@ -77,12 +80,12 @@ export class Flame {
 
 	/* The library grows new frames over 250 ms whatever duration it is given; put them in place now. */
 	settle(width) {
-		const root = select(this.element).datum();
-		const scale = width / (root.x1 - root.x0);
+		const wide = (d) => (d.x1 - d.x0) * width;
 		const frames = select(this.element).selectAll("g.frame");
 		frames.interrupt().attr("transform", (d) => `translate(${d.x0 * width},${d.depth * ROW})`);
-		frames.select("rect").interrupt().attr("width", (d) => (d.x1 - d.x0) * scale);
-		frames.select("foreignObject").select("div").interrupt().text((d) => ((d.x1 - d.x0) * scale < 35 ? "" : d.data.name));
+		frames.select("rect").interrupt().attr("width", wide)
+			.style("stroke-width", (d) => (wide(d) < 3 ? 0 : null)); // all line, no colour
+		frames.select("foreignObject").select("div").interrupt().text((d) => (wide(d) < 35 ? "" : d.data.name));
 		this.rows = [];
 		this.nodes = new Map();
 		const rows = this.rows;

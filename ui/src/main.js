@@ -32,10 +32,14 @@ class Page {
 		this.unit = unitOf(profile);
 		this.theme = theme;
 		this.state = { root: profile.processes.length > 1 ? "process" : "all", process: -1, focus: 0, tab: "flame" };
-		this.test = null; // of the search
+		this.mask = null; // frame ids the search matched
+		this.pending = 0; // search to come, once typing pauses
 		this.flame = new Flame($("flame"), {
 			hover: (node, event) => this.hover(node, event),
-			focus: (node) => this.describe(node),
+			focus: (node) => {
+				this.hover(-1, null);
+				this.describe(node);
+			},
 			zoom: (node) => this.zoom(node),
 		});
 		this.top = new Top($("panel-top"), profile, this.unit, (frame) => {
@@ -68,10 +72,9 @@ class Page {
 			this.state.process = Number(event.target.value);
 			this.rebuild();
 		});
-		let pending = 0;
 		$("search").addEventListener("input", () => {
-			clearTimeout(pending);
-			pending = setTimeout(() => this.search(), 80);
+			clearTimeout(this.pending);
+			this.pending = setTimeout(() => this.search(), 80);
 		});
 		$("reset").addEventListener("click", () => this.zoom(0));
 		const tabs = [$("tab-flame"), $("tab-top")];
@@ -110,7 +113,8 @@ class Page {
 			} else if (this.state.focus) {
 				this.zoom(0);
 			}
-			event.target.blur?.();
+			if (typing)
+				event.target.blur();
 		} else if (typing) {
 			return;
 		} else if (event.key === "/") {
@@ -133,29 +137,38 @@ class Page {
 		this.tree = build(this.profile, root, process);
 		this.weights = functions(this.profile, process);
 		this.state.focus = 0;
+		this.flame.current = 0;
 		this.renderLegend();
-		this.search();
+		this.match();
+		this.draw();
 	}
 
+	/* After the search's text changed: the same frames in other colours, or another table. */
 	search() {
+		this.match();
+		if (this.state.tab === "flame")
+			this.flame.recolour(this.mask, this.theme.dark());
+		else
+			this.draw();
+	}
+
+	match() {
+		clearTimeout(this.pending);
 		const query = $("search").value;
-		this.test = null;
+		this.mask = null;
+		$("match").textContent = "";
 		$("search").removeAttribute("aria-invalid");
+		if (!query)
+			return;
 		try {
-			this.test = query ? matcher(query) : null;
+			this.mask = matchMask(this.tree, matcher(query));
 		} catch {
 			$("search").setAttribute("aria-invalid", "true");
-		}
-		this.mask = this.test && matchMask(this.tree, this.test);
-		if ($("search").hasAttribute("aria-invalid")) {
 			$("match").textContent = "not a valid regular expression";
-		} else if (this.mask) {
-			const sum = matchedWeight(this.tree, this.mask);
-			$("match").textContent = `${percent(sum, this.tree.total[0])} matched, ${this.unit.write(sum)}`;
-		} else {
-			$("match").textContent = "";
+			return;
 		}
-		this.draw();
+		const sum = matchedWeight(this.tree, this.mask);
+		$("match").textContent = `${percent(sum, this.tree.total[0])} matched, ${this.unit.write(sum)}`;
 	}
 
 	draw() {
@@ -163,7 +176,7 @@ class Page {
 		if (tab === "flame") {
 			this.hidden = this.flame.draw(this.tree, focus, this.mask, this.theme.dark());
 			this.renderCrumbs();
-			this.describe(focus);
+			this.describe(this.flame.current);
 		} else {
 			const { comm, pid } = this.profile.processes[process] ?? {};
 			this.top.update(this.weights, this.mask, process >= 0 ? `of ${comm} (${pid})` : "of all processes");
@@ -205,10 +218,14 @@ class Page {
 	}
 
 	renderLegend() {
-		const { self, sum } = this.weights;
+		const { self, total, sum } = this.weights;
 		const shares = new Float64Array(KINDS.length);
-		this.profile.frames.forEach((frame, i) => (shares[frame.kind] += self[i]));
-		const present = new Set(this.profile.frames.map((frame) => frame.kind));
+		const present = new Set();
+		this.profile.frames.forEach(({ kind }, i) => {
+			shares[kind] += self[i];
+			if (total[i] > 0)
+				present.add(kind);
+		});
 		$("legend").replaceChildren(...[...present].sort().map((kind) => {
 			const box = h("span", { className: "swatch" });
 			box.style.backgroundColor = swatch(kind, this.theme.dark());
@@ -284,9 +301,12 @@ function main() {
 	renderNotes($("notes"), profile, unitOf(profile));
 	if (profile.samples.length)
 		return new Page(profile, theme);
-	showEmpty(profile.ledger.taken > 0
-		? "No sample was delivered: all that were taken were dropped, for the reasons above."
-		: "No samples: nothing that was watched ran on a CPU in this time. Record for longer with -d, at a higher rate with -F, or all processes with -a.");
+	if (profile.ledger.taken > 0)
+		showEmpty("No sample was delivered: all that were taken were dropped, for the reasons above.");
+	else if (profile.kind === "off_cpu")
+		showEmpty("No samples: nothing that was watched waited in this time. Record for longer with -d, or all processes with -a.");
+	else
+		showEmpty("No samples: nothing that was watched ran on a CPU in this time. Record for longer with -d, at a higher rate with -F, or all processes with -a.");
 }
 
 main();

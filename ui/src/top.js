@@ -25,7 +25,7 @@ export class Top {
 			h("button", { type: "button", onclick: () => this.sortBy(column) }, column.label)));
 		this.body = h("tbody");
 		this.caption = h("caption");
-		this.more = h("button", { type: "button", className: "more", onclick: () => this.append() });
+		this.more = h("button", { type: "button", className: "more", hidden: true, onclick: () => this.append() });
 		element.replaceChildren(
 			h("table", { className: "top" }, this.caption, h("thead", {}, h("tr", {}, ...this.headers)), this.body), this.more);
 	}
