@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agent: wires the parts into a recording. Nothing here computes what a part can compute; it says
+ * who is told what, in which order, and what is done when something fails.
+ *
+ * agent_record runs one recording from start to written files, in the calling thread, which must
+ * be the process's only one (it forks the command and uses signalfd).
+ */
+#ifndef FLYBALL_AGENT_H
+#define FLYBALL_AGENT_H
+
+#include <sys/types.h>
+
+#include "base/base.h"
+#include "kernel/kernel.h"
+#include "profile/profile.h"
+
+#define AGENT_PIDS_MAX	  256
+#define AGENT_OUTPUTS_MAX 16
+
+/* Exit statuses of every command (DESIGN §5). */
+enum agent_exit {
+	AGENT_EXIT_DONE = 0,
+	AGENT_EXIT_FINDINGS = 1,
+	AGENT_EXIT_USAGE = 2,
+	AGENT_EXIT_UNSUPPORTED = 3, /* not permitted or not supported here */
+	AGENT_EXIT_FAILED = 4,
+	AGENT_EXIT_NOT_EXECUTABLE = 126,
+	AGENT_EXIT_NOT_FOUND = 127,
+	AGENT_EXIT_INTERRUPTED = 130,
+};
+
+struct agent_record_options {
+	struct kernel_options kernel; /* target is set from the fields below */
+	pid_t pids[AGENT_PIDS_MAX];   /* of the caller's PID namespace */
+	size_t pid_count;
+	const char *cgroup;   /* directory, NULL: none */
+	char *const *command; /* NULL-terminated, NULL: none */
+	uint64_t duration_ns; /* 0: until a signal, or the command's end */
+	const char *outputs[AGENT_OUTPUTS_MAX];
+	size_t output_count;
+	const char *command_line; /* for titles */
+	bool per_thread, no_symbols, json;
+};
+
+/* Runs it. Prints the summary (stderr) or, with json, one object on stdout. Returns the exit status
+ * to leave with; whatever failed was said on stderr. */
+int agent_record(const struct agent_record_options *options);
+
+/* negative errno from kernel_open and its like to an exit status. */
+int agent_exit_of(int err);
+
+#endif

@@ -1,0 +1,623 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * record: one recording, from start to written files.
+ *
+ * Order matters: outputs are opened first (what cannot be written is found out before anything
+ * starts), helpers are started before BPF descriptors exist (they must hold none), the command's
+ * process is made before the first tick and executes after it. The ledger is closed after the last
+ * record was drained, and a recording whose ledger does not close fails loudly.
+ */
+#include "record_private.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define POLL_MS		    100
+#define ASK_EVERY_NS	    500000000ULL
+#define COST_EVERY_NS	    500000000ULL
+#define SETTLE_DEADLINE_NS  500000000ULL
+#define NAME_DEADLINE_NS    5000000000ULL
+#define COMMAND_DEADLINE_NS 5000000000ULL
+#define CLOCK_STEP_NS	    5000000
+
+struct recording {
+	const struct agent_record_options *opt;
+	struct output *outputs[AGENT_OUTPUTS_MAX];
+	size_t output_count;
+	struct helpers *helpers;
+	struct process_tracker *tracker;
+	struct profile *profile;
+	struct naming *naming;
+	struct intake *intake;
+	struct kernel *kernel;
+	struct command command;
+	struct profile_run run;
+	struct kernel_ledger kernel_ledger;
+	struct kernel_memory memory;
+	struct cost cost;
+	int epoll_fd, signal_fd, cgroup_fd;
+	int pid_fds[AGENT_PIDS_MAX];
+	size_t pids_left;
+	uint64_t start_ns, start_realtime_ns;
+	int64_t realtime_offset_ns;
+	uint64_t next_ask_ns, next_cost_ns, next_progress_ns;
+	int exit_status; /* of the command; -1: not ended */
+	int end_signal;	 /* that ended the recording, 0: none */
+	bool is_over, ended_command, signal_from_terminal;
+	bool command_failed; /* to execute */
+};
+
+int agent_exit_of(int err)
+{
+	switch (err) {
+	case 0:
+		return AGENT_EXIT_DONE;
+	case -EPERM:
+	case -EACCES:
+	case -EOPNOTSUPP:
+	case -ENOSYS:
+		return AGENT_EXIT_UNSUPPORTED;
+	case -EINVAL:
+	case -ERANGE:
+	case -ENOSPC:
+		return AGENT_EXIT_USAGE;
+	default:
+		return AGENT_EXIT_FAILED;
+	}
+}
+
+/* ---------------------------------------------------------------- start */
+
+static int open_outputs(struct recording *r, struct why *why)
+{
+	for (size_t i = 0; i < r->opt->output_count; i++) {
+		int err = output_open(r->opt->outputs[i], &r->outputs[i], why);
+
+		if (err)
+			return err;
+		r->output_count = i + 1;
+	}
+	return 0;
+}
+
+static int open_targets(struct recording *r, struct kernel_options *kernel, struct why *why)
+{
+	const struct agent_record_options *opt = r->opt;
+
+	for (size_t i = 0; i < opt->pid_count; i++) {
+		r->pid_fds[i] = (int)syscall(SYS_pidfd_open, opt->pids[i], 0);
+		if (r->pid_fds[i] < 0 && (errno == EINVAL || errno == ENOENT))
+			return why_set(why, -ESRCH, "%d is a thread; name its process",
+				       (int)opt->pids[i]);
+		if (r->pid_fds[i] < 0)
+			return why_set(why, -ESRCH, "there is no process %d: %s", (int)opt->pids[i],
+				       strerror(errno));
+		r->pids_left = i + 1;
+	}
+	if (opt->cgroup) {
+		r->cgroup_fd = open(opt->cgroup, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (r->cgroup_fd < 0)
+			return why_set(why, -errno, "cannot open cgroup %s: %s", opt->cgroup,
+				       strerror(errno));
+		kernel->target = FLY_TARGET_CGROUP;
+		kernel->cgroup_fd = r->cgroup_fd;
+	} else if (opt->pid_count || opt->command) {
+		kernel->target = FLY_TARGET_TASKS;
+	}
+	return 0;
+}
+
+static int mark_targets(struct recording *r, struct why *why)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < r->opt->pid_count && !err; i++)
+		err = kernel_target_add(r->kernel, r->pid_fds[i], why);
+	if (!err && r->opt->command) {
+		err = command_prepare(r->opt->command, &r->command, why);
+		if (!err)
+			err = kernel_target_add(r->kernel, r->command.pidfd, why);
+	}
+	return err;
+}
+
+static int make_parts(struct recording *r, struct why *why)
+{
+	struct profile_options profile = {
+		.period_ns = 1000000000ULL / r->opt->kernel.hz,
+		.command_line = r->opt->command_line,
+	};
+	struct process_options process = {.helpers = r->helpers, .no_files = r->opt->no_symbols};
+	struct naming_options naming = {.helpers = r->helpers, .no_symbols = r->opt->no_symbols};
+	struct intake_options intake = {.depth = (uint16_t)r->opt->kernel.depth};
+
+	if (process_tracker_new(&process, &r->tracker) || profile_new(&profile, &r->profile))
+		return why_set(why, -ENOMEM, "out of memory");
+	naming.tracker = intake.tracker = r->tracker;
+	naming.profile = intake.profile = r->profile;
+	intake.realtime_offset_ns = r->realtime_offset_ns;
+	if (naming_new(&naming, &r->naming))
+		return why_set(why, -ENOMEM, "out of memory");
+	intake.naming = r->naming;
+	if (intake_new(&intake, &r->intake))
+		return why_set(why, -ENOMEM, "out of memory");
+	return 0;
+}
+
+static int watch(struct recording *r, int fd, int kind)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.u32 = (uint32_t)kind};
+
+	return epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
+}
+
+enum watched { WATCH_SIGNAL, WATCH_KERNEL, WATCH_HELPERS, WATCH_COMMAND, WATCH_PIDS };
+
+static int open_loop(struct recording *r, struct why *why)
+{
+	int err = 0;
+
+	r->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (r->epoll_fd < 0)
+		return why_set(why, -errno, "no event loop: %s", strerror(errno));
+	err = watch(r, r->signal_fd, WATCH_SIGNAL);
+	if (!err)
+		err = watch(r, kernel_fd(r->kernel), WATCH_KERNEL);
+	if (!err)
+		err = watch(r, helpers_fd(r->helpers), WATCH_HELPERS);
+	if (!err && r->opt->command)
+		err = watch(r, r->command.pidfd, WATCH_COMMAND);
+	for (size_t i = 0; i < r->opt->pid_count && !err; i++)
+		err = watch(r, r->pid_fds[i], WATCH_PIDS + (int)i);
+	return err ? why_set(why, err, "no event loop: %s", strerror(-err)) : 0;
+}
+
+static int block_signals(struct recording *r, struct why *why)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigaddset(&set, SIGQUIT);
+	signal(SIGPIPE, SIG_IGN);
+	if (sigprocmask(SIG_BLOCK, &set, NULL))
+		return why_set(why, -errno, "cannot block signals: %s", strerror(errno));
+	r->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return r->signal_fd < 0 ? why_set(why, -errno, "no signalfd: %s", strerror(errno)) : 0;
+}
+
+static int start(struct recording *r, struct why *why)
+{
+	struct kernel_options kernel = r->opt->kernel;
+	struct helpers_options helpers = {0};
+	int err;
+
+	err = open_targets(r, &kernel, why);
+	if (!err)
+		err = kernel_plan(&kernel, &r->memory, why);
+	if (!err)
+		err = open_outputs(r, why);
+	if (!err)
+		err = block_signals(r, why);
+	if (!err)
+		err = helpers_start(&helpers, &r->helpers, why);
+	if (!err)
+		err = kernel_open(&kernel, &r->kernel, why);
+	if (!err)
+		err = mark_targets(r, why);
+	if (!err)
+		err = open_loop(r, why);
+	if (err)
+		return err;
+	r->realtime_offset_ns = clock_realtime_offset_ns(NULL);
+	err = make_parts(r, why);
+	if (err)
+		return err;
+	for (size_t i = 0; i < r->opt->pid_count; i++)
+		process_want_scan(r->tracker, (uint32_t)r->opt->pids[i]);
+	r->start_ns = clock_monotonic_ns();
+	r->start_realtime_ns = (uint64_t)((int64_t)r->start_ns + r->realtime_offset_ns);
+	err = kernel_start(r->kernel, why);
+	if (!err && r->opt->command) {
+		err = command_go(&r->command, r->opt->command, why);
+		r->command_failed = err;
+	}
+	return err;
+}
+
+/* ---------------------------------------------------------------- loop */
+
+/* Async-signal-safe: the second Ctrl-C. */
+static void give_up(int signal_number)
+{
+	static const char text[] = "flyball: given up; nothing more is written\n";
+
+	output_abandon_all();
+	if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0) {
+		/* nowhere to say it */
+	}
+	_exit(128 + signal_number);
+}
+
+static void arm_give_up(void)
+{
+	static const int numbers[] = {SIGINT, SIGTERM, SIGQUIT};
+	struct sigaction action = {.sa_handler = give_up};
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < ARRAY_SIZE(numbers); i++) {
+		sigaction(numbers[i], &action, NULL);
+		sigaddset(&set, numbers[i]);
+	}
+	sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
+static void on_signal(struct recording *r)
+{
+	struct signalfd_siginfo info;
+
+	if (read(r->signal_fd, &info, sizeof(info)) != sizeof(info))
+		return;
+	r->end_signal = (int)info.ssi_signo;
+	r->signal_from_terminal = info.ssi_code == SI_KERNEL;
+	r->is_over = true;
+}
+
+static void on_command_end(struct recording *r)
+{
+	int status;
+
+	if (waitpid(r->command.pid, &status, WNOHANG) != r->command.pid)
+		return;
+	r->exit_status = command_exit_status(status);
+	r->command.pid = -1;
+	r->is_over = true;
+	epoll_ctl(r->epoll_fd, EPOLL_CTL_DEL, r->command.pidfd, NULL);
+}
+
+/* A -p process ended. When all have, so does the recording (their children may go on: they are
+ * reported up to here). */
+static void on_pid_end(struct recording *r, size_t index)
+{
+	epoll_ctl(r->epoll_fd, EPOLL_CTL_DEL, r->pid_fds[index], NULL);
+	if (--r->pids_left == 0)
+		r->is_over = true;
+}
+
+static void print_progress(struct recording *r, uint64_t now)
+{
+	struct intake_counts counts;
+
+	if (now < r->next_progress_ns || r->opt->command || !isatty(STDERR_FILENO))
+		return;
+	r->next_progress_ns = now + 500000000ULL;
+	intake_counts_get(r->intake, &counts);
+	fprintf(stderr, "\rrecording: %.0f s", (double)(now - r->start_ns) / 1e9);
+	if (r->opt->duration_ns)
+		fprintf(stderr, " of %.0f s", (double)r->opt->duration_ns / 1e9);
+	fprintf(stderr, ", %" PRIu64 " samples (Ctrl-C ends it) ", counts.delivered);
+}
+
+static void end_progress(const struct recording *r)
+{
+	if (r->next_progress_ns)
+		fputs("\r\033[K", stderr);
+}
+
+/* One turn: everything that is due now. */
+static void turn(struct recording *r, uint64_t now, bool is_final)
+{
+	kernel_poll(r->kernel, is_final, intake_event, r->intake);
+	helpers_poll(r->helpers);
+	process_tick(r->tracker, now);
+	intake_flush(r->intake, now, false);
+	if (now >= r->next_ask_ns) {
+		r->next_ask_ns = now + ASK_EVERY_NS;
+		naming_ask(r->naming);
+	}
+	if (now >= r->next_cost_ns) {
+		r->next_cost_ns = now + COST_EVERY_NS;
+		cost_sample(&r->cost, r->helpers);
+		kernel_memory_get(r->kernel, &r->memory);
+	}
+}
+
+static int wait_ms(const struct recording *r, uint64_t now)
+{
+	uint64_t end = r->start_ns + r->opt->duration_ns;
+	int most = kernel_poll_ms(r->kernel, POLL_MS);
+
+	if (r->opt->duration_ns && end - now < (uint64_t)most * 1000000)
+		return (int)((end - now + 999999) / 1000000);
+	return most;
+}
+
+static void loop(struct recording *r)
+{
+	while (!r->is_over) {
+		uint64_t now = clock_monotonic_ns();
+		struct epoll_event events[16];
+		int n;
+
+		if (r->opt->duration_ns && now - r->start_ns >= r->opt->duration_ns)
+			break;
+		print_progress(r, now);
+		n = epoll_wait(r->epoll_fd, events, ARRAY_SIZE(events), wait_ms(r, now));
+		for (int i = 0; i < n; i++) {
+			uint32_t kind = events[i].data.u32;
+
+			if (kind == WATCH_SIGNAL)
+				on_signal(r);
+			else if (kind == WATCH_COMMAND)
+				on_command_end(r);
+			else if (kind >= WATCH_PIDS)
+				on_pid_end(r, kind - WATCH_PIDS);
+		}
+		turn(r, clock_monotonic_ns(), false);
+	}
+}
+
+/* ---------------------------------------------------------------- end */
+
+static void settle(struct recording *r, size_t (*left)(const struct recording *),
+		   uint64_t deadline_ns)
+{
+	uint64_t end = clock_monotonic_ns() + deadline_ns, now;
+
+	while (left(r) && (now = clock_monotonic_ns()) < end) {
+		struct epoll_event events[4];
+
+		if (epoll_wait(r->epoll_fd, events, ARRAY_SIZE(events), 10) < 0 && errno != EINTR)
+			return;
+		helpers_poll(r->helpers);
+		process_tick(r->tracker, now);
+		intake_flush(r->intake, now, false);
+		naming_ask(r->naming);
+	}
+}
+
+static size_t samples_left(const struct recording *r)
+{
+	return intake_waiting(r->intake);
+}
+
+static size_t names_left(const struct recording *r)
+{
+	return naming_pending(r->naming) + naming_blocked(r->naming);
+}
+
+/* The command outlived the recording. With a duration it is ended as timeout(1) would; a signal
+ * that only we got is passed on; one from the terminal has reached it already. */
+static void end_command(struct recording *r)
+{
+	if (!r->opt->command || r->command.pid <= 0)
+		return;
+	if (!r->end_signal)
+		r->ended_command = true;
+	if (!r->signal_from_terminal)
+		kill(r->command.pid, r->end_signal ? r->end_signal : SIGTERM);
+}
+
+/* Everything is written by now, so waiting costs nothing but time; Ctrl-C gives up. */
+static void wait_command(struct recording *r)
+{
+	uint64_t end = clock_monotonic_ns() + COMMAND_DEADLINE_NS;
+	struct epoll_event event;
+
+	while (r->opt->command && r->command.pid > 0) {
+		on_command_end(r);
+		if (r->command.pid <= 0)
+			return;
+		if (!r->signal_from_terminal && clock_monotonic_ns() > end) {
+			log_warn("the command still runs, as process %d", (int)r->command.pid);
+			return;
+		}
+		if (epoll_wait(r->epoll_fd, &event, 1, 50) < 0 && errno != EINTR)
+			return;
+	}
+}
+
+static int close_ledger(struct recording *r, struct why *why)
+{
+	struct kernel_ledger *k = &r->kernel_ledger;
+	struct profile_ledger *l = &r->run.ledger;
+	struct intake_counts counts;
+	int err = kernel_ledger_get(r->kernel, k);
+
+	if (err)
+		return why_set(why, err, "the kernel's counters cannot be read: %s",
+			       strerror(-err));
+	intake_counts_get(r->intake, &counts);
+	l->ticks = k->ticks;
+	l->idle = k->idle;
+	l->filtered = k->filtered;
+	l->taken = k->taken;
+	l->taken_ns = k->taken_ns;
+	l->missed_by_kernel = k->missed_by_kernel;
+	memcpy(l->dropped, k->dropped, sizeof(l->dropped));
+	memcpy(l->dropped_ns, k->dropped_ns, sizeof(l->dropped_ns));
+	l->dropped[FLY_DROP_PROFILE_FULL] += counts.profile_full;
+	l->dropped_ns[FLY_DROP_PROFILE_FULL] += counts.profile_full_ns;
+	l->delivered = counts.delivered;
+	l->delivered_ns = counts.delivered_ns;
+	r->run.cpus = k->cpus;
+	return 0;
+}
+
+static void check_clock(const struct recording *r)
+{
+	int64_t moved = clock_realtime_offset_ns(NULL) - r->realtime_offset_ns;
+
+	if (moved > CLOCK_STEP_NS || moved < -CLOCK_STEP_NS)
+		log_warn("the wall clock was stepped by %.3f s during the recording; timestamps "
+			 "follow the clock as it was at the start",
+			 (double)moved / 1e9);
+}
+
+static void finish_samples(struct recording *r)
+{
+	turn(r, clock_monotonic_ns(), true);
+	settle(r, samples_left, SETTLE_DEADLINE_NS);
+	intake_flush(r->intake, clock_monotonic_ns(), true);
+	naming_ask(r->naming);
+	settle(r, names_left, NAME_DEADLINE_NS);
+	naming_finish(r->naming);
+	intake_refresh(r->intake);
+}
+
+static int write_outputs(struct recording *r, struct why *why)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < r->output_count; i++) {
+		struct why one = {""};
+		int e = output_write(r->outputs[i], r->profile, r->opt->per_thread, &one);
+
+		if (e && err)
+			log_error("%s", why->text);
+		if (e) {
+			err = e;
+			*why = one;
+		}
+	}
+	return err;
+}
+
+static void report(const struct recording *r, const struct helpers_stats *helpers)
+{
+	struct summary s = {
+		.options = r->opt,
+		.profile = r->profile,
+		.run = &r->run,
+		.kernel_ledger = &r->kernel_ledger,
+		.memory = &r->memory,
+		.cost = &r->cost,
+		.helpers = helpers,
+		.has_command = r->opt->command,
+		.exit_status = r->exit_status,
+		.files = r->opt->outputs,
+		.file_count = r->opt->output_count,
+	};
+
+	if (!r->opt->json)
+		summary_print(&s, stderr);
+	else if (summary_print_json(&s, stdout))
+		log_error("the summary could not be written to stdout");
+}
+
+static int finish(struct recording *r)
+{
+	struct helpers_stats helpers = {0};
+	struct why why = {""};
+	bool is_exact;
+	int err;
+
+	kernel_stop(r->kernel);
+	r->run.duration_ns = clock_monotonic_ns() - r->start_ns;
+	arm_give_up();
+	end_progress(r);
+	end_command(r);
+	finish_samples(r);
+	err = close_ledger(r, &why);
+	r->run.start_realtime_ns = r->start_realtime_ns;
+	r->run.hz = r->opt->kernel.hz;
+	kernel_memory_get(r->kernel, &r->memory);
+	helpers_stats_get(r->helpers, &helpers);
+	cost_sample(&r->cost, r->helpers);
+	r->run.own_user_ns = r->cost.own_user_ns;
+	r->run.own_system_ns = r->cost.own_system_ns;
+	r->run.bpf_run_ns = (int64_t)r->kernel_ledger.run_ns;
+	profile_run_set(r->profile, &r->run);
+	check_clock(r);
+	if (!err)
+		err = write_outputs(r, &why);
+	cost_sample(&r->cost, r->helpers);
+	wait_command(r);
+	report(r, &helpers);
+	if (err) {
+		log_error("%s", why.text);
+		return AGENT_EXIT_FAILED;
+	}
+	is_exact = profile_ledger_is_exact(&r->run.ledger, &why);
+	if (!is_exact) {
+		log_error("THE LEDGER DOES NOT CLOSE: %s. Do not trust this profile; please report "
+			  "it",
+			  why.text);
+		return AGENT_EXIT_FAILED;
+	}
+	if (r->opt->command && !r->ended_command && r->exit_status >= 0)
+		return r->exit_status;
+	return AGENT_EXIT_DONE;
+}
+
+static void recording_done(struct recording *r)
+{
+	kernel_close(r->kernel);
+	helpers_stop(r->helpers);
+	intake_free(r->intake);
+	naming_free(r->naming);
+	process_tracker_free(r->tracker);
+	profile_free(r->profile);
+	for (size_t i = 0; i < r->output_count; i++)
+		output_abandon(r->outputs[i]);
+	for (size_t i = 0; i < r->opt->pid_count; i++) {
+		if (r->pid_fds[i] >= 0)
+			close(r->pid_fds[i]);
+	}
+	command_cancel(&r->command);
+	if (r->cgroup_fd >= 0)
+		close(r->cgroup_fd);
+	if (r->signal_fd >= 0)
+		close(r->signal_fd);
+	if (r->epoll_fd >= 0)
+		close(r->epoll_fd);
+}
+
+static int failure_exit(const struct recording *r, int err)
+{
+	if (r->command_failed)
+		return err == -ENOENT ? AGENT_EXIT_NOT_FOUND : AGENT_EXIT_NOT_EXECUTABLE;
+	if (r->kernel || r->helpers || err == -EPERM || err == -ENOSPC || err == -EOPNOTSUPP)
+		return agent_exit_of(err);
+	return AGENT_EXIT_FAILED; /* a target or an output that is not there */
+}
+
+int agent_record(const struct agent_record_options *options)
+{
+	struct recording r = {
+		.opt = options,
+		.epoll_fd = -1,
+		.signal_fd = -1,
+		.cgroup_fd = -1,
+		.exit_status = -1,
+		.command = {.pid = -1, .pidfd = -1, .go_fd = -1, .error_fd = -1},
+	};
+	struct why why = {""};
+	int err, status;
+
+	memset(r.pid_fds, -1, sizeof(r.pid_fds));
+	err = start(&r, &why);
+	if (!err) {
+		loop(&r);
+		status = finish(&r);
+	} else {
+		log_error("%s", why.text[0] ? why.text : strerror(-err));
+		status = failure_exit(&r, err);
+	}
+	recording_done(&r);
+	return status;
+}

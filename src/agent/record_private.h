@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of agent/ share about one recording. Private to the part. */
+#ifndef FLYBALL_AGENT_RECORD_PRIVATE_H
+#define FLYBALL_AGENT_RECORD_PRIVATE_H
+
+#include "agent/agent.h"
+#include "helpers/helpers.h"
+#include "process/process.h"
+
+struct intake;
+struct naming;
+
+/* ---------------------------------------------------------------- intake.c: events to samples */
+struct intake_options {
+	struct process_tracker *tracker;
+	struct profile *profile;
+	struct naming *naming;
+	int64_t realtime_offset_ns; /* one for the whole recording: timestamps never leave it */
+	uint16_t depth;
+};
+struct intake_counts {
+	uint64_t delivered, delivered_ns;
+	uint64_t profile_full, profile_full_ns;
+};
+int intake_new(const struct intake_options *options, struct intake **ret);
+void intake_free(struct intake *in);
+void intake_event(void *intake, const struct kernel_event *event);
+/* Places waiting samples whose processes are known by now; with is_final all of them. */
+void intake_flush(struct intake *in, uint64_t now_ns, bool is_final);
+size_t intake_waiting(const struct intake *in);
+void intake_counts_get(const struct intake *in, struct intake_counts *ret);
+/* The profile's entry for a file of the tracker. */
+int64_t intake_profile_file(struct intake *in, int32_t tracker_file);
+/* Tells the profile what became known of processes and files since. */
+void intake_refresh(struct intake *in);
+
+/* ---------------------------------------------------------------- naming.c: locations to names */
+struct naming_options {
+	struct process_tracker *tracker;
+	struct profile *profile;
+	struct helpers *helpers; /* NULL with no_symbols */
+	bool no_symbols;
+};
+int naming_new(const struct naming_options *options, struct naming **ret);
+void naming_free(struct naming *names);
+/* profile file id -> tracker file id, or one of the below. */
+enum { NAMING_FILE_KERNEL = -1, NAMING_FILE_ANONYMOUS = -2, NAMING_FILE_UNKNOWN = -3 };
+int naming_file_add(struct naming *names, uint32_t profile_file, int32_t tracker_file);
+void naming_ksymbol(struct naming *names, uint64_t address, uint32_t bytes, const char *name);
+/* Asks for names of what is new. Cheap when nothing is. */
+void naming_ask(struct naming *names);
+/* Requests without answer. */
+size_t naming_pending(const struct naming *names);
+/* Locations that wait for their file to be inspected, as of the last naming_ask. */
+size_t naming_blocked(const struct naming *names);
+/* Kernel names, and reasons for all that is still open (NO_TIME, NOT_ASKED). */
+void naming_finish(struct naming *names);
+
+/* ---------------------------------------------------------------- output.c: files */
+struct output;
+/* Finds out whether it can be written, before anything starts; leaves nothing behind on failure. */
+int output_open(const char *path, struct output **ret, struct why *why);
+const char *output_path(const struct output *out);
+int output_write(struct output *out, const struct profile *profile, bool per_thread,
+		 struct why *why);
+void output_abandon(struct output *out); /* frees; unlinks what is not complete */
+/* Async-signal-safe: unlinks every temporary file. */
+void output_abandon_all(void);
+
+/* ---------------------------------------------------------------- command.c: the followed command
+ */
+struct command {
+	pid_t pid;
+	int pidfd;
+	int go_fd, error_fd;
+};
+/* Forks a child that waits; nothing is executed before command_go. */
+int command_prepare(char *const *argv, struct command *ret, struct why *why);
+/* Lets it execute. -ENOENT, -EACCES and so on when execve failed. */
+int command_go(struct command *command, char *const *argv, struct why *why);
+/* Ends what command_prepare made when command_go is not reached. */
+void command_cancel(struct command *command);
+/* Shell convention of a wait status. */
+int command_exit_status(int wait_status);
+
+/* ---------------------------------------------------------------- cost.c, summary.c */
+struct cost {
+	int64_t own_user_ns, own_system_ns;
+	uint64_t peak_anon_bytes;
+};
+/* Call it now and then: it keeps the peak. */
+void cost_sample(struct cost *cost, struct helpers *helpers);
+
+struct summary {
+	const struct agent_record_options *options;
+	const struct profile *profile;
+	const struct profile_run *run;
+	const struct kernel_ledger *kernel_ledger;
+	const struct kernel_memory *memory;
+	const struct cost *cost;
+	const struct helpers_stats *helpers;
+	bool has_command;
+	int exit_status; /* of the command, shell convention; -1: still running or none */
+	const char *const *files;
+	size_t file_count;
+};
+void summary_print(const struct summary *s, FILE *to);
+int summary_print_json(const struct summary *s, FILE *to);
+
+#endif

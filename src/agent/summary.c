@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+/* summary: what a recording was, for people (text) and for programs (docs/record.schema.json). */
+#include "record_private.h"
+
+#include <inttypes.h>
+#include <errno.h>
+#include <jansson.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TOP 10
+
+static double seconds(uint64_t ns)
+{
+	return (double)ns / 1e9;
+}
+
+static void print_drops(const struct profile_ledger *ledger, FILE *to)
+{
+	bool first = true;
+
+	for (int i = 0; i < FLY_DROP_COUNT; i++) {
+		if (!ledger->dropped[i])
+			continue;
+		fprintf(to, "%s%s %" PRIu64, first ? " (" : ", ", profile_drop_name(i),
+			ledger->dropped[i]);
+		first = false;
+	}
+	fputs(first ? "" : ")", to);
+}
+
+static void print_ledger(const struct summary *s, FILE *to)
+{
+	const struct profile_ledger *l = &s->run->ledger;
+	uint64_t dropped = l->taken - l->delivered;
+
+	fprintf(to, "  samples    %" PRIu64 " taken = %" PRIu64 " delivered + %" PRIu64 " dropped",
+		l->taken, l->delivered, dropped);
+	print_drops(l, to);
+	fprintf(to,
+		"\n  ticks      %" PRIu64 " = %" PRIu64 " idle + %" PRIu64 " filtered + %" PRIu64
+		" taken; about %" PRIu64 " missed by the kernel\n",
+		l->ticks, l->idle, l->filtered, l->taken, l->missed_by_kernel);
+}
+
+static void print_stacks(const struct summary *s, FILE *to)
+{
+	struct profile_totals totals;
+
+	profile_totals_get(s->profile, &totals);
+	fprintf(to, "  stacks     %" PRIu64 " complete", totals.complete);
+	for (int i = 0; i < FLY_CUT_COUNT; i++) {
+		if (totals.cut[i])
+			fprintf(to, ", %" PRIu64 " %s", totals.cut[i], profile_cut_name(i));
+	}
+	fputc('\n', to);
+	for (int i = 0, first = 1; i < FLY_UNNAMED_COUNT; i++) {
+		if (!totals.unnamed_samples[i])
+			continue;
+		fprintf(to, "%s%" PRIu64 " %s", first ? "  unnamed    " : ", ",
+			totals.unnamed_samples[i], profile_unnamed_name(i));
+		first = 0;
+		if (i + 1 == FLY_UNNAMED_COUNT)
+			break;
+	}
+	for (int i = 0; i < FLY_UNNAMED_COUNT; i++) {
+		if (totals.unnamed_samples[i]) {
+			fputs(" (samples whose innermost frame has no name)\n", to);
+			break;
+		}
+	}
+}
+
+static void print_cost(const struct summary *s, FILE *to)
+{
+	char planned[32], measured[32], budget[32], anon[32];
+
+	fprintf(to, "  own cost   %.3f s user + %.3f s system, %.4f s in BPF, %s of memory\n",
+		(double)s->cost->own_user_ns / 1e9, (double)s->cost->own_system_ns / 1e9,
+		seconds(s->kernel_ledger->run_ns),
+		text_bytes(s->cost->peak_anon_bytes, anon, sizeof(anon)));
+	fprintf(to, "  kernel     %s planned, %s measured, of %s allowed\n",
+		text_bytes(s->memory->planned_bytes, planned, sizeof(planned)),
+		text_bytes(s->memory->peak_bytes, measured, sizeof(measured)),
+		text_bytes(s->memory->budget_bytes, budget, sizeof(budget)));
+	if (s->helpers->opener_restarts || s->helpers->reader_restarts)
+		fprintf(to, "  helpers    opener replaced %u times, reader %u, %u stuck\n",
+			s->helpers->opener_restarts, s->helpers->reader_restarts,
+			s->helpers->stuck);
+}
+
+static void print_top(const struct summary *s, bool by_total, FILE *to)
+{
+	struct profile_function top[TOP];
+	size_t n = profile_top(s->profile, by_total, top, TOP);
+	uint64_t all = s->run->ledger.delivered_ns;
+
+	if (!n)
+		return;
+	fprintf(to, "  heaviest by %s\n", by_total ? "total" : "self");
+	for (size_t i = 0; i < n; i++) {
+		uint64_t ns = by_total ? top[i].total_ns : top[i].self_ns;
+
+		fprintf(to, "    %6.2f %%  %8.3f s  %.100s%s%.60s\n",
+			all ? 100.0 * (double)ns / (double)all : 0, seconds(ns), top[i].name,
+			top[i].module[0] ? "  " : "", top[i].module);
+	}
+}
+
+void summary_print(const struct summary *s, FILE *to)
+{
+	const struct profile_ledger *l = &s->run->ledger;
+
+	fprintf(to,
+		"recorded %.2f s on %" PRIu32 " CPUs at %" PRIu32 " Hz: %.3f s of CPU time found\n",
+		seconds(s->run->duration_ns), s->run->cpus, s->run->hz, seconds(l->delivered_ns));
+	print_ledger(s, to);
+	print_stacks(s, to);
+	print_cost(s, to);
+	print_top(s, false, to);
+	print_top(s, true, to);
+	for (size_t i = 0; i < s->file_count; i++)
+		fprintf(to, "wrote %s\n", s->files[i]);
+	fflush(to);
+}
+
+/* ---------------------------------------------------------------- JSON */
+
+static json_t *number(uint64_t v)
+{
+	return json_integer((json_int_t)v);
+}
+
+static json_t *json_drops(const struct profile_ledger *l)
+{
+	json_t *o = json_object();
+
+	for (int i = 0; i < FLY_DROP_COUNT; i++)
+		json_object_set_new(o, profile_drop_name(i), number(l->dropped[i]));
+	return o;
+}
+
+static json_t *json_kinds(const struct summary *s)
+{
+	const struct profile_ledger *l = &s->run->ledger;
+
+	return json_pack("{s:{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}}", "on_cpu", "taken",
+			 number(l->taken), "delivered", number(l->delivered), "dropped",
+			 json_drops(l), "ticks", number(l->ticks), "idle", number(l->idle),
+			 "filtered", number(l->filtered), "missed_by_kernel",
+			 number(l->missed_by_kernel), "weight_ns", number(l->delivered_ns));
+}
+
+static json_t *json_stacks(const struct summary *s)
+{
+	struct profile_totals totals;
+	json_t *cut = json_object(), *unnamed = json_object();
+
+	profile_totals_get(s->profile, &totals);
+	for (int i = 0; i < FLY_CUT_COUNT; i++)
+		json_object_set_new(cut, profile_cut_name(i), number(totals.cut[i]));
+	for (int i = 1; i < FLY_UNNAMED_COUNT; i++)
+		json_object_set_new(unnamed, profile_unnamed_name(i),
+				    number(totals.unnamed_samples[i]));
+	return json_pack("{s:o,s:o,s:o}", "complete", number(totals.complete), "cut", cut,
+			 "unnamed", unnamed);
+}
+
+static json_t *json_cost(const struct summary *s)
+{
+	return json_pack("{s:o,s:o,s:o,s:n,s:o,s:{s:s}}", "own_user_ns",
+			 number((uint64_t)s->cost->own_user_ns), "own_system_ns",
+			 number((uint64_t)s->cost->own_system_ns), "bpf_run_ns",
+			 number(s->kernel_ledger->run_ns), "interrupt_ns", "peak_anon_bytes",
+			 number(s->cost->peak_anon_bytes), "unknown", "interrupt_ns",
+			 "the cost of an interrupt is not calibrated by this version");
+}
+
+static json_t *json_memory(const struct kernel_memory *m)
+{
+	json_t *maps = json_array();
+
+	for (size_t i = 0; i < m->map_count; i++) {
+		const struct kernel_map_plan *map = &m->maps[i];
+
+		json_array_append_new(
+			maps, json_pack("{s:s,s:s,s:o,s:o,s:o,s:s}", "name", map->name, "type",
+					map->type, "entries", number(map->entries), "planned_bytes",
+					number(map->bytes), "measured_bytes",
+					number(map->measured_bytes), "purpose", map->purpose));
+	}
+	return json_pack("{s:o,s:o,s:o,s:o,s:o}", "budget_bytes", number(m->budget_bytes),
+			 "planned_bytes", number(m->planned_bytes), "measured_bytes",
+			 number(m->measured_bytes), "peak_bytes", number(m->peak_bytes), "maps",
+			 maps);
+}
+
+/* Arguments are any bytes; JSON wants UTF-8. */
+static json_t *json_text(const char *text)
+{
+	char clean[1024];
+
+	text_print(text, strlen(text), clean, sizeof(clean));
+	return json_string(clean);
+}
+
+static json_t *json_command(const struct summary *s)
+{
+	json_t *a;
+
+	if (!s->options->command)
+		return json_null();
+	a = json_array();
+	for (char *const *arg = s->options->command; *arg; arg++)
+		json_array_append_new(a, json_text(*arg));
+	return a;
+}
+
+int summary_print_json(const struct summary *s, FILE *to)
+{
+	json_t *files = json_array(), *o;
+	int err;
+
+	for (size_t i = 0; i < s->file_count; i++)
+		json_array_append_new(files, json_text(s->files[i]));
+	o = json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "duration_ns",
+		      number(s->run->duration_ns), "cpus", number(s->run->cpus), "hz",
+		      number(s->run->hz), "command", json_command(s), "exit_status",
+		      s->exit_status >= 0 ? number((uint64_t)s->exit_status) : json_null(), "kinds",
+		      json_kinds(s), "stacks", json_stacks(s), "cost", json_cost(s),
+		      "kernel_memory", json_memory(s->memory), "files", files, "helpers",
+		      json_pack("{s:o,s:o,s:o}", "opener_restarts",
+				number(s->helpers->opener_restarts), "reader_restarts",
+				number(s->helpers->reader_restarts), "stuck",
+				number(s->helpers->stuck)));
+	if (!o)
+		return -ENOMEM;
+	err = json_dumpf(o, to, JSON_COMPACT | JSON_PRESERVE_ORDER) ? -EIO : 0;
+	json_decref(o);
+	if (!err && (fputc('\n', to) == EOF || fflush(to)))
+		err = -EIO;
+	return err;
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+/* flyball plan: the kernel memory a recording would use, map by map. Creates nothing. */
+#include "cli.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+
+#include "agent/agent.h"
+
+enum { KEY_RING = 256, KEY_KERNEL_MEMORY, KEY_CPUS, KEY_JSON, KEY_DEPTH, KEY_FILTERED };
+
+static const struct argp_option plan_options[] = {
+	{"ring", KEY_RING, "SIZE", 0, "Ring buffer, a power of two (default 1MiB)", 0},
+	{"kernel-memory", KEY_KERNEL_MEMORY, "SIZE", 0,
+	 "Budget (default: 2.5 % of RAM, at most 64MiB)", 0},
+	{"depth", KEY_DEPTH, "N", 0, "Frames kept, 1 to 127 (default 127)", 0},
+	{"cpus", KEY_CPUS, "N", 0, "As if the machine had N CPUs", 0},
+	{"filtered", KEY_FILTERED, NULL, 0, "As with -p or a command, not -a", 0},
+	{"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
+	{0},
+};
+
+struct parsed {
+	struct kernel_options opt;
+	bool json;
+	int status;
+};
+
+static int parse_count(const char *flag, const char *arg, uint64_t max, uint32_t *ret)
+{
+	uint64_t v;
+
+	if (text_parse_u64(arg, 1, max, &v))
+		return cli_usage_error("plan", "%s %s: give a whole number from 1 to %" PRIu64,
+				       flag, arg, max);
+	*ret = (uint32_t)v;
+	return 0;
+}
+
+static int parse_size(const char *flag, const char *arg, uint64_t *ret)
+{
+	if (text_parse_bytes(arg, ret) || !*ret)
+		return cli_usage_error("plan", "%s %s: give a size such as 4MiB", flag, arg);
+	return 0;
+}
+
+static error_t plan_parse(int key, char *arg, struct argp_state *state)
+{
+	struct parsed *p = state->input;
+
+	switch (key) {
+	case KEY_RING:
+		p->status = parse_size("--ring", arg, &p->opt.ring_bytes);
+		break;
+	case KEY_KERNEL_MEMORY:
+		p->status = parse_size("--kernel-memory", arg, &p->opt.budget_bytes);
+		break;
+	case KEY_DEPTH:
+		p->status = parse_count("--depth", arg, FLY_MAX_FRAMES, &p->opt.depth);
+		break;
+	case KEY_CPUS:
+		p->status = parse_count("--cpus", arg, 8192, &p->opt.cpus);
+		break;
+	case KEY_FILTERED:
+		p->opt.target = FLY_TARGET_TASKS;
+		break;
+	case KEY_JSON:
+		p->json = true;
+		break;
+	case ARGP_KEY_ARG:
+		p->status = cli_usage_error("plan", "plan takes no argument %s", arg);
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return p->status ? EINVAL : 0;
+}
+
+static const struct argp plan_argp = {
+	.options = plan_options,
+	.parser = plan_parse,
+	.doc = "Shows the kernel memory a recording would use, before anything is created (MEM-1).",
+};
+
+static void print_plan(const struct kernel_memory *m)
+{
+	char bytes[32], budget[32];
+
+	printf("%-16s %-13s %10s %10s  %s\n", "map", "type", "entries", "bytes", "purpose");
+	for (size_t i = 0; i < m->map_count; i++)
+		printf("%-16s %-13s %10" PRIu64 " %10" PRIu64 "  %s\n", m->maps[i].name,
+		       m->maps[i].type, m->maps[i].entries, m->maps[i].bytes, m->maps[i].purpose);
+	printf("%-16s %-13s %10s %10" PRIu64 "  %s of %s allowed\n", "sum", "", "",
+	       m->planned_bytes, text_bytes(m->planned_bytes, bytes, sizeof(bytes)),
+	       text_bytes(m->budget_bytes, budget, sizeof(budget)));
+}
+
+static int print_json(const struct kernel_memory *m, const char *refused)
+{
+	json_t *maps = json_array(), *o;
+
+	for (size_t i = 0; i < m->map_count; i++)
+		json_array_append_new(maps, json_pack("{s:s,s:s,s:I,s:I,s:s}", "name",
+						      m->maps[i].name, "type", m->maps[i].type,
+						      "entries", (json_int_t)m->maps[i].entries,
+						      "planned_bytes", (json_int_t)m->maps[i].bytes,
+						      "purpose", m->maps[i].purpose));
+	o = json_pack("{s:I,s:I,s:o,s:s?}", "budget_bytes", (json_int_t)m->budget_bytes,
+		      "planned_bytes", (json_int_t)m->planned_bytes, "maps", maps, "refused",
+		      refused);
+	if (!o || json_dumpf(o, stdout, JSON_COMPACT))
+		return AGENT_EXIT_FAILED;
+	json_decref(o);
+	putchar('\n');
+	return AGENT_EXIT_DONE;
+}
+
+int cli_plan(int argc, char **argv)
+{
+	struct kernel_memory memory = {0};
+	struct parsed p = {0};
+	struct why why = {""};
+	int err;
+
+	kernel_options_init(&p.opt);
+	if (argp_parse(&plan_argp, argc, argv, 0, NULL, &p))
+		return p.status ? p.status : AGENT_EXIT_USAGE;
+	if (kernel_options_check(&p.opt, &why))
+		return cli_usage_error("plan", "%s", why.text);
+	err = kernel_plan(&p.opt, &memory, &why);
+	if (p.json)
+		print_json(&memory, err ? why.text : NULL);
+	else
+		print_plan(&memory);
+	if (err) {
+		log_error("%s", why.text);
+		return agent_exit_of(err);
+	}
+	return AGENT_EXIT_DONE;
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+/* flyball record: turns the command line into agent_record_options. */
+#include "cli.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/agent.h"
+
+#define DEFAULT_OUTPUT "flyball.html"
+
+enum {
+	KEY_DEPTH = 256,
+	KEY_RING,
+	KEY_KERNEL_MEMORY,
+	KEY_PER_THREAD,
+	KEY_NO_KERNEL,
+	KEY_NO_SYMBOLS,
+	KEY_CGROUP,
+	KEY_JSON
+};
+
+static const struct argp_option record_options[] = {
+	{NULL, 0, NULL, 0, "What to record (default: the whole machine):", 1},
+	{"all", 'a', NULL, 0, "Every process of the machine", 1},
+	{"pid", 'p', "PID[,PID...]", 0, "These processes and the children they start", 1},
+	{"cgroup", KEY_CGROUP, "PATH", 0, "The processes below a cgroup v2 directory", 1},
+	{NULL, 0, NULL, 0, "How:", 2},
+	{"frequency", 'F', "HZ", 0, "Samples per second and CPU, 1 to 10000 (default 99)", 2},
+	{"duration", 'd', "TIME", 0,
+	 "Stop after e.g. 10, 10s, 500ms, 2m (default: Ctrl-C, or the command's end)", 2},
+	{"depth", KEY_DEPTH, "N", 0,
+	 "Frames kept of each user and kernel stack, 1 to 127 (default 127)", 2},
+	{"no-kernel", KEY_NO_KERNEL, NULL, 0, "Take no kernel stacks", 2},
+	{"no-symbols", KEY_NO_SYMBOLS, NULL, 0, "Open no files: frames are module+0xoffset", 2},
+	{"ring", KEY_RING, "SIZE", 0, "Ring buffer, a power of two (default 1MiB)", 2},
+	{"kernel-memory", KEY_KERNEL_MEMORY, "SIZE", 0,
+	 "Budget of kernel memory (default: 2.5 % of RAM, at most 64MiB)", 2},
+	{NULL, 0, NULL, 0, "Output:", 3},
+	{"output", 'o', "FILE", 0,
+	 "Write .html, .pb.gz, .folded, .otlp or .json by the name; - is folded text on stdout; "
+	 "may be repeated (default " DEFAULT_OUTPUT ")",
+	 3},
+	{"per-thread", KEY_PER_THREAD, NULL, 0, "Folded stacks start with \"pid/tid comm\"", 3},
+	{"json", KEY_JSON, NULL, 0, "Print the summary as one JSON object on stdout", 3},
+	{"verbose", 'v', NULL, 0, "Say more on stderr (twice: everything)", 3},
+	{0},
+};
+
+struct parsed {
+	struct agent_record_options opt;
+	bool all, has_output;
+	int verbose;
+	int status; /* usage error that was said */
+};
+
+static int parse_pids(struct parsed *p, char *list)
+{
+	char *save = NULL;
+
+	for (char *word = strtok_r(list, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
+		uint64_t pid;
+
+		if (text_parse_u64(word, 1, 1 << 22, &pid))
+			return cli_usage_error("record", "-p %s: a PID is a whole number from 1",
+					       word);
+		if (p->opt.pid_count == AGENT_PIDS_MAX)
+			return cli_usage_error("record", "-p takes at most %d PIDs",
+					       AGENT_PIDS_MAX);
+		p->opt.pids[p->opt.pid_count++] = (pid_t)pid;
+	}
+	return 0;
+}
+
+static int parse_number(const char *flag, const char *text, uint64_t min, uint64_t max,
+			uint32_t *ret)
+{
+	uint64_t v;
+
+	if (text_parse_u64(text, min, max, &v))
+		return cli_usage_error("record", "%s %s: give a whole number from %llu to %llu",
+				       flag, text, (unsigned long long)min,
+				       (unsigned long long)max);
+	*ret = (uint32_t)v;
+	return 0;
+}
+
+static int parse_size(const char *flag, const char *text, uint64_t *ret)
+{
+	if (text_parse_bytes(text, ret) || !*ret)
+		return cli_usage_error("record", "%s %s: give a size such as 64KiB or 4MiB", flag,
+				       text);
+	return 0;
+}
+
+static int add_output(struct parsed *p, const char *path)
+{
+	struct why why = {""};
+	enum profile_format format;
+
+	if (p->opt.output_count == AGENT_OUTPUTS_MAX)
+		return cli_usage_error("record", "-o can be given at most %d times",
+				       AGENT_OUTPUTS_MAX);
+	if (strcmp(path, "-") && profile_format_of(path, &format, &why))
+		return cli_usage_error("record", "%s", why.text);
+	p->opt.outputs[p->opt.output_count++] = path;
+	return 0;
+}
+
+static int parse_option(int key, char *arg, struct parsed *p)
+{
+	switch (key) {
+	case 'a':
+		p->all = true;
+		return 0;
+	case 'p':
+		return parse_pids(p, arg);
+	case KEY_CGROUP:
+		p->opt.cgroup = arg;
+		return 0;
+	case 'F':
+		return parse_number("-F", arg, 1, 10000, &p->opt.kernel.hz);
+	case 'd':
+		if (text_parse_duration(arg, &p->opt.duration_ns) || !p->opt.duration_ns)
+			return cli_usage_error("record",
+					       "-d %s: give a time such as 10s, 500ms or 2m", arg);
+		return 0;
+	case KEY_DEPTH:
+		return parse_number("--depth", arg, 1, FLY_MAX_FRAMES, &p->opt.kernel.depth);
+	case KEY_RING:
+		return parse_size("--ring", arg, &p->opt.kernel.ring_bytes);
+	case KEY_KERNEL_MEMORY:
+		return parse_size("--kernel-memory", arg, &p->opt.kernel.budget_bytes);
+	case KEY_NO_KERNEL:
+		p->opt.kernel.no_kernel = true;
+		return 0;
+	case KEY_NO_SYMBOLS:
+		p->opt.no_symbols = true;
+		return 0;
+	case 'o':
+		return add_output(p, arg);
+	case KEY_PER_THREAD:
+		p->opt.per_thread = true;
+		return 0;
+	case KEY_JSON:
+		p->opt.json = true;
+		return 0;
+	case 'v':
+		p->verbose++;
+		return 0;
+	default:
+		return -1;
+	}
+}
+
+static error_t record_parse(int key, char *arg, struct argp_state *state)
+{
+	struct parsed *p = state->input;
+	int status;
+
+	if (key == ARGP_KEY_ARG) {
+		/* the command and its own options: hands off */
+		p->opt.command = state->argv + state->next - 1;
+		state->next = state->argc;
+		return 0;
+	}
+	status = parse_option(key, arg, p);
+	if (status < 0)
+		return ARGP_ERR_UNKNOWN;
+	if (status) {
+		p->status = status;
+		return EINVAL;
+	}
+	return 0;
+}
+
+static const struct argp record_argp = {
+	.options = record_options,
+	.parser = record_parse,
+	.args_doc = "[-- COMMAND [ARGS...]]",
+	.doc = "Records where CPU time goes, with every sample accounted for.\v"
+	       "Examples:\n"
+	       "  flyball record -a -d 10 -o flyball.html\n"
+	       "  flyball record -p 1234 -d 30 -o server.pb.gz\n"
+	       "  flyball record -o build.folded -- make -j2\n\n"
+	       "With a command, its exit status is passed on. A command that outlives -d is ended "
+	       "with SIGTERM.\n"
+	       "Ctrl-C ends the recording and writes everything; a second Ctrl-C gives up.",
+};
+
+/* One string of the command line, for titles. */
+static void join_words(int argc, char **argv, struct buf *out)
+{
+	buf_add_str(out, "flyball");
+	for (int i = 0; i < argc; i++) {
+		char word[256];
+
+		text_print(argv[i], strlen(argv[i]), word, sizeof(word));
+		buf_addf(out, " %s", word);
+	}
+}
+
+static int check_together(const struct parsed *p)
+{
+	int targets = p->all + (p->opt.pid_count > 0) + (p->opt.cgroup != NULL) +
+		      (p->opt.command != NULL);
+
+	if (targets > 1)
+		return cli_usage_error("record", "give one of -a, -p, --cgroup or a command");
+	for (size_t i = 0; i < p->opt.output_count; i++) {
+		if (p->opt.json && !strcmp(p->opt.outputs[i], "-"))
+			return cli_usage_error("record", "--json and -o - both want stdout");
+		for (size_t j = 0; j < i; j++) {
+			if (!strcmp(p->opt.outputs[i], p->opt.outputs[j]))
+				return cli_usage_error("record", "-o %s is given twice",
+						       p->opt.outputs[i]);
+		}
+	}
+	return 0;
+}
+
+int cli_record(int argc, char **argv)
+{
+	struct parsed p = {0};
+	struct why why = {""};
+	struct buf line;
+	error_t err;
+	int status;
+
+	kernel_options_init(&p.opt.kernel);
+	argp_program_version = "flyball " FLYBALL_VERSION;
+	err = argp_parse(&record_argp, argc, argv, ARGP_IN_ORDER, NULL, &p);
+	if (err)
+		return p.status ? p.status : AGENT_EXIT_USAGE;
+	status = check_together(&p);
+	if (status)
+		return status;
+	if (kernel_options_check(&p.opt.kernel, &why))
+		return cli_usage_error("record", "%s", why.text);
+	if (!p.opt.output_count && !p.opt.json)
+		p.opt.outputs[p.opt.output_count++] = DEFAULT_OUTPUT;
+	log_set_level(p.verbose > 1 ? LOG_DEBUG : p.verbose ? LOG_INFO : LOG_WARN);
+	buf_init(&line, MEM_AGENT, 4096);
+	join_words(argc, argv, &line);
+	p.opt.command_line = line.err ? "flyball record" : line.data;
+	status = agent_record(&p.opt);
+	buf_done(&line);
+	return status;
+}

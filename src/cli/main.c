@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+/* main: finds the subcommand. */
+#include "cli.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+
+static const struct {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *text;
+} commands[] = {
+	{"record", cli_record,
+	 "record a profile: the whole machine, processes, a cgroup or a command"},
+	{"plan", cli_plan, "show what kernel memory would be used, before anything is created"},
+	{"doctor", cli_doctor, "say whether this machine can run flyball, and if not, why"},
+	{"explain", cli_explain, "explain a reason or a directive"},
+};
+
+static void print_help(FILE *to)
+{
+	fputs("Usage: flyball COMMAND [OPTION...]\n"
+	      "A whole-node profiler that accounts for every sample it takes.\n\n",
+	      to);
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+		fprintf(to, "  %-9s %s\n", commands[i].name, commands[i].text);
+	fputs("\n`flyball COMMAND --help` shows the options of one. First try:\n"
+	      "  flyball record -a -d 10 -o flyball.html\n",
+	      to);
+}
+
+int cli_usage_error(const char *command, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	log_error("%s (see flyball %s --help)", text, command);
+	return AGENT_EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+	const char *name = argc > 1 ? argv[1] : "";
+
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
+		if (!strcmp(name, commands[i].name))
+			return commands[i].run(argc - 1, argv + 1);
+	}
+	if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
+		print_help(stdout);
+		return AGENT_EXIT_DONE;
+	}
+	if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
+		puts("flyball " FLYBALL_VERSION);
+		return AGENT_EXIT_DONE;
+	}
+	if (argc < 2)
+		print_help(stderr);
+	else
+		log_error("there is no command %s; flyball --help lists them", name);
+	return AGENT_EXIT_USAGE;
+}
