@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+/* frames: the words for a frame. One place, so that no two outputs disagree. */
+#include "frames.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define KERNEL_PATH "[kernel.kallsyms]"
+
+int profile_location_vaddr(const struct profile *p, uint32_t location, uint64_t *ret_vaddr)
+{
+	const struct profile_location_key *key = profile_location_key(p, location);
+	const struct profile_file_row *file = &p->file_rows[key->file];
+
+	for (uint32_t i = 0; i < file->segment_count; i++) {
+		const struct profile_segment *s = &file->segments[i];
+
+		if (key->address >= s->offset && key->address - s->offset < s->file_bytes) {
+			*ret_vaddr = key->address - s->offset + s->vaddr;
+			return (int)i;
+		}
+	}
+	*ret_vaddr = key->address;
+	return -1;
+}
+
+const char *profile_basename(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash && slash[1] ? slash + 1 : path;
+}
+
+bool profile_file_is_named(const struct profile *p, uint32_t file)
+{
+	const char *path = profile_text(p, p->file_rows[file].path);
+
+	return path[0] && strncmp(path, "//anon", 6) != 0;
+}
+
+const char *profile_location_module(const struct profile *p, uint32_t location)
+{
+	const struct profile_location_key *key = profile_location_key(p, location);
+	const char *path = profile_text(p, p->file_rows[key->file].path);
+
+	if (key->kind == PROFILE_KERNEL && (!path[0] || !strcmp(path, KERNEL_PATH)))
+		return "[kernel]";
+	if (!path[0])
+		return "[unknown]";
+	return profile_file_is_named(p, key->file) ? profile_basename(path) : "[anon]";
+}
+
+const char *profile_location_text(const struct profile *p, uint32_t location,
+				  char out[PROFILE_FRAME_TEXT])
+{
+	const char *name = profile_text(p, p->location_rows[location].name);
+	uint64_t vaddr;
+
+	if (name[0])
+		return name;
+	profile_location_vaddr(p, location, &vaddr);
+	snprintf(out, PROFILE_FRAME_TEXT, "%s+0x%" PRIx64, profile_location_module(p, location),
+		 vaddr);
+	return out;
+}
+
+/* One table of what pseudo frames say: a cut with a word here is a depth that was reached, any
+ * other is "[incomplete: NAME]" with the name from reasons.def. */
+static const char *const depth_words[FLY_CUT_COUNT] = {
+	[FLY_CUT_DEPTH_LIMIT] = "depth",
+	[FLY_CUT_KERNEL_DEPTH_LIMIT] = "kernel depth",
+	[FLY_CUT_RING_PRESSURE] = "depth",
+};
+
+static void pseudo_text(int cut, uint32_t bits, uint32_t depth, char out[PROFILE_PSEUDO_TEXT])
+{
+	const char *pressure = bits & 1U << FLY_CUT_RING_PRESSURE ? ", ring pressure" : "";
+
+	if (!depth_words[cut])
+		snprintf(out, PROFILE_PSEUDO_TEXT, "[incomplete: %s]",
+			 profile_cut_name((enum fly_cut)cut));
+	else if (depth)
+		snprintf(out, PROFILE_PSEUDO_TEXT, "[truncated: %s %" PRIu32 "%s]",
+			 depth_words[cut], depth, pressure);
+	else
+		snprintf(out, PROFILE_PSEUDO_TEXT, "[truncated: %s limit%s]", depth_words[cut],
+			 pressure);
+}
+
+size_t profile_pseudo_frames(const struct profile *p, const struct profile_sample_key *key,
+			     struct profile_pseudo *out)
+{
+	const uint32_t depths = 1U << FLY_CUT_DEPTH_LIMIT | 1U << FLY_CUT_KERNEL_DEPTH_LIMIT;
+	size_t n = 0, frames;
+
+	for (int cut = 0; cut < FLY_CUT_COUNT; cut++) {
+		if (!(key->cut & 1U << cut))
+			continue;
+		/* pressure is said beside the depth it caused, and alone only without one */
+		if (cut == FLY_CUT_RING_PRESSURE && key->cut & depths)
+			continue;
+		pseudo_text(cut, key->cut, key->depth_limit, out->text[n++]);
+	}
+	profile_stack(p, key->stack, &frames);
+	if (!n && !frames)
+		snprintf(out->text[n++], PROFILE_PSEUDO_TEXT, "[no stack]");
+	return n;
+}
+
+void profile_cut_text(uint32_t cut, char out[PROFILE_CUT_TEXT])
+{
+	size_t n = 0;
+
+	out[0] = 0;
+	for (int i = 0; i < FLY_CUT_COUNT && n < PROFILE_CUT_TEXT; i++) {
+		if (cut & 1U << i)
+			n += (size_t)snprintf(out + n, PROFILE_CUT_TEXT - n, "%s%s", n ? "," : "",
+					      profile_cut_name((enum fly_cut)i));
+	}
+}

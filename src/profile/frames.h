@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * frames: how a location reads, the same in every output: its name or "module+0xoffset", its
+ * module, its link-time address, and the pseudo frames of a stack that is cut.
+ */
+#ifndef FLYBALL_PROFILE_FRAMES_H
+#define FLYBALL_PROFILE_FRAMES_H
+
+#include "model.h"
+
+#define PROFILE_FRAME_PSEUDO 4 /* beside enum profile_frame_kind, in the page */
+#define PROFILE_FRAME_TEXT   8300
+#define PROFILE_PSEUDO_MAX   (FLY_CUT_COUNT + 1)
+#define PROFILE_PSEUDO_TEXT  64
+#define PROFILE_CUT_TEXT     512
+
+/* Which executable segment a location lies in, and its address as the linker gave it. Without
+ * segments, or outside all of them: -1 and the address as it was added. */
+int profile_location_vaddr(const struct profile *p, uint32_t location, uint64_t *ret_vaddr);
+
+/* "libc.so.6", "[kernel]", "[vdso]", "[anon]", "[unknown]". Points into the profile. */
+const char *profile_location_module(const struct profile *p, uint32_t location);
+
+/* The file is real: neither unknown, nor anonymous memory. */
+bool profile_file_is_named(const struct profile *p, uint32_t file);
+
+/* The name, or "module+0xaddress". Returns name: into the profile or out. */
+const char *profile_location_text(const struct profile *p, uint32_t location,
+				  char out[PROFILE_FRAME_TEXT]);
+
+/* The last component of a path; the path itself when it has none. */
+const char *profile_basename(const char *path);
+
+/* The pseudo frames of a sample, outermost first; how many were written. A stack with no frame at
+ * all gets "[no stack]". */
+struct profile_pseudo {
+	char text[PROFILE_PSEUDO_MAX][PROFILE_PSEUDO_TEXT];
+};
+size_t profile_pseudo_frames(const struct profile *p, const struct profile_sample_key *key,
+			     struct profile_pseudo *out);
+
+/* The names of the cut bits, in order, with commas between them; "" for none. */
+void profile_cut_text(uint32_t cut, char out[PROFILE_CUT_TEXT]);
+
+#endif

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+/* model: interning and merging. Every add either takes effect as a whole or leaves the totals as
+ * they were; a stack that was interned for a sample that then did not fit stays, unused. */
+#include "model.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define DEFAULT_MAX_BYTES (512UL << 20)
+#define TEXT_MAX	  8192 /* longest text kept: past PATH_MAX and SYMBOL_NAME_MAX */
+#define FIXED_BYTES	  8192 /* of five empty hash tables and the interner */
+#define STRING_OVERHEAD	  48   /* what strings_bytes leaves out: malloc's header, by_id, buckets */
+
+static size_t strings_cost(const struct profile *p)
+{
+	return strings_bytes(p->strings) + (size_t)strings_count(p->strings) * STRING_OVERHEAD;
+}
+
+/* Interns foreign text and moves its cost into the budget. */
+static int64_t text_add(struct profile *p, const char *text, size_t len)
+{
+	size_t before = strings_cost(p);
+	char clean[TEXT_MAX];
+	int64_t id;
+
+	if (!text || !len)
+		return 0;
+	len = text_print(text, len, clean, sizeof(clean));
+	if (p->budget.used + len + 2 * STRING_OVERHEAD + 64 > p->budget.max)
+		return -ENOSPC;
+	id = strings_add(p->strings, clean, len);
+	p->budget.used += strings_cost(p) - before;
+	return id;
+}
+
+static int64_t text_add_str(struct profile *p, const char *text)
+{
+	return text_add(p, text, text ? strlen(text) : 0);
+}
+
+/* Sets *id to the text if there is one. A text that finds no room leaves what was there. */
+static void text_put(struct profile *p, uint32_t *id, const char *text)
+{
+	int64_t added = text_add_str(p, text);
+
+	if (added > 0)
+		*id = (uint32_t)added;
+}
+
+int profile_new(const struct profile_options *options, struct profile **ret)
+{
+	struct profile *p = mem_alloc(MEM_PROFILE, sizeof(*p));
+	int err;
+
+	if (!p)
+		return -ENOMEM;
+	p->budget.max = options->max_bytes ? options->max_bytes : DEFAULT_MAX_BYTES;
+	p->budget.used = sizeof(*p) + FIXED_BYTES;
+	p->period_ns = options->period_ns;
+	p->min_time_ns = UINT64_MAX;
+	p->run.own_user_ns = p->run.own_system_ns = p->run.bpf_run_ns = -1;
+	profile_intern_init(&p->processes, &p->budget);
+	profile_intern_init(&p->files, &p->budget);
+	profile_intern_init(&p->locations, &p->budget);
+	profile_intern_init(&p->stacks, &p->budget);
+	profile_intern_init(&p->samples, &p->budget);
+	err = strings_new(MEM_PROFILE, p->budget.max, &p->strings);
+	if (err) {
+		mem_free(MEM_PROFILE, p);
+		return err;
+	}
+	text_put(p, &p->command_line, options->command_line);
+	*ret = p;
+	return 0;
+}
+
+void profile_free(struct profile *p)
+{
+	if (!p)
+		return;
+	for (size_t i = 0; i < p->files.count; i++)
+		mem_free(MEM_PROFILE, p->file_rows[i].segments);
+	for (size_t i = 0; i < p->samples.count; i++)
+		mem_free(MEM_PROFILE, p->sample_rows[i].deltas);
+	mem_free(MEM_PROFILE, p->process_rows);
+	mem_free(MEM_PROFILE, p->file_rows);
+	mem_free(MEM_PROFILE, p->location_rows);
+	mem_free(MEM_PROFILE, p->sample_rows);
+	profile_intern_done(&p->processes);
+	profile_intern_done(&p->files);
+	profile_intern_done(&p->locations);
+	profile_intern_done(&p->stacks);
+	profile_intern_done(&p->samples);
+	strings_free(p->strings);
+	mem_free(MEM_PROFILE, p);
+}
+
+/* Interns a key and sees to it that its row exists and is zeroed when the key is new. The row's
+ * room is made first: nothing is to be undone when the key does not fit. Rows double, hence twice
+ * their size is charged. */
+static int64_t row_add(struct profile *p, struct profile_intern *keys, const void *key,
+		       size_t key_bytes, void **rows, size_t *cap, size_t row_bytes)
+{
+	size_t before = keys->count;
+	int64_t id;
+	int err = mem_grow(MEM_PROFILE, rows, cap, before + 1, INT32_MAX, row_bytes);
+
+	if (err)
+		return err;
+	id = profile_intern_add(keys, key, key_bytes);
+	if (id < 0 || keys->count == before)
+		return id;
+	p->budget.used += 2 * row_bytes;
+	memset((char *)*rows + (size_t)id * row_bytes, 0, row_bytes);
+	return id;
+}
+
+#define ROW_ADD(p, keys, key, rows, cap)                                                           \
+	({                                                                                         \
+		void *rows_now = (p)->rows;                                                        \
+		int64_t row_id = row_add(p, &(p)->keys, key, sizeof(*(key)), &rows_now, &(p)->cap, \
+					 sizeof(*(p)->rows));                                      \
+		(p)->rows = rows_now;                                                              \
+		row_id;                                                                            \
+	})
+
+/* ---------------------------------------------------------------- processes */
+int64_t profile_process_add(struct profile *p, const struct profile_process *process)
+{
+	const struct profile_process_key key = {.pid = process->pid, .start_ns = process->start_ns};
+	size_t before = p->processes.count;
+	int64_t id = ROW_ADD(p, processes, &key, process_rows, process_cap);
+
+	if (id >= 0 && p->processes.count > before)
+		profile_process_update(p, (uint32_t)id, process);
+	return id;
+}
+
+void profile_process_update(struct profile *p, uint32_t process, const struct profile_process *now)
+{
+	struct profile_process_row *row;
+
+	if (process >= p->processes.count)
+		return;
+	row = &p->process_rows[process];
+	text_put(p, &row->comm, now->comm);
+	text_put(p, &row->exe, now->exe);
+	text_put(p, &row->container, now->container);
+	text_put(p, &row->cgroup, now->cgroup);
+}
+
+/* ---------------------------------------------------------------- files */
+int64_t profile_file_add(struct profile *p, const struct profile_file *file)
+{
+	size_t before = p->files.count;
+	int64_t id = ROW_ADD(p, files, &file->key, file_rows, file_cap);
+
+	if (id >= 0 && p->files.count > before)
+		profile_file_update(p, (uint32_t)id, file);
+	return id;
+}
+
+static void file_put_segments(struct profile *p, struct profile_file_row *row,
+			      const struct profile_file *now)
+{
+	size_t count = now->segment_count, bytes;
+	struct profile_segment *copy;
+
+	if (!count || count > ARRAY_SIZE(now->segments))
+		return;
+	bytes = count * sizeof(*copy);
+	if (count > row->segment_count) {
+		if (profile_budget_take(&p->budget, bytes))
+			return;
+		copy = mem_resize(MEM_PROFILE, row->segments, bytes);
+		if (!copy)
+			return;
+		row->segments = copy;
+	}
+	memcpy(row->segments, now->segments, bytes);
+	row->segment_count = (uint32_t)count;
+}
+
+void profile_file_update(struct profile *p, uint32_t file, const struct profile_file *now)
+{
+	struct profile_file_row *row;
+
+	if (file >= p->files.count)
+		return;
+	row = &p->file_rows[file];
+	text_put(p, &row->path, now->path);
+	if (now->build_id_len && now->build_id_len <= sizeof(row->build_id)) {
+		row->build_id_len = now->build_id_len;
+		memcpy(row->build_id, now->build_id, now->build_id_len);
+	}
+	if (now->has_htlhash) {
+		row->has_htlhash = 1;
+		memcpy(row->htlhash, now->htlhash, sizeof(row->htlhash));
+	}
+	file_put_segments(p, row, now);
+}
+
+/* ---------------------------------------------------------------- locations */
+int64_t profile_location_add(struct profile *p, uint32_t file, uint64_t address,
+			     enum profile_frame_kind kind)
+{
+	const struct profile_location_key key = {.address = address, .file = file, .kind = kind};
+
+	if (file >= p->files.count || kind > PROFILE_JIT)
+		return -EINVAL;
+	return ROW_ADD(p, locations, &key, location_rows, location_cap);
+}
+
+void profile_location_name(struct profile *p, uint32_t location, const char *name,
+			   uint64_t symbol_start)
+{
+	struct profile_location_row *row;
+
+	(void)symbol_start;
+	if (location >= p->locations.count)
+		return;
+	row = &p->location_rows[location];
+	row->is_answered = true;
+	row->unnamed = FLY_UNNAMED_NONE;
+	text_put(p, &row->name, name);
+}
+
+void profile_location_unnamed(struct profile *p, uint32_t location, enum fly_unnamed reason)
+{
+	struct profile_location_row *row;
+
+	if (location >= p->locations.count || reason >= FLY_UNNAMED_COUNT)
+		return;
+	row = &p->location_rows[location];
+	row->is_answered = true;
+	row->unnamed = (uint8_t)reason;
+	row->name = 0;
+}
+
+int profile_locations_open(const struct profile *p, profile_location_visit visit, void *ctx)
+{
+	for (uint32_t i = 0; i < p->locations.count; i++) {
+		const struct profile_location_key *key = profile_location_key(p, i);
+		int err;
+
+		if (p->location_rows[i].is_answered)
+			continue;
+		err = visit(ctx, i, key->file, key->address, (enum profile_frame_kind)key->kind);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* ---------------------------------------------------------------- samples */
+/* Timestamps at one rate lie about a period apart: four bytes each, and exact to the nanosecond. */
+static int times_push(struct profile *p, struct profile_sample_row *row, uint64_t time_ns)
+{
+	int64_t delta = (int64_t)(time_ns - row->last_ns);
+	uint64_t v = (uint64_t)delta << 1 ^ (uint64_t)(delta >> 63);
+	uint8_t bytes[10];
+	uint32_t n = 0;
+
+	do {
+		bytes[n] = (uint8_t)((v & 0x7f) | (v > 0x7f ? 0x80 : 0));
+		v >>= 7;
+		n++;
+	} while (v);
+	if (row->delta_len + n > row->delta_cap) {
+		uint32_t cap = row->delta_cap ? row->delta_cap + row->delta_cap / 2 + 10 : 16;
+		uint32_t more = cap - row->delta_cap + (row->delta_cap ? 0 : 24);
+		uint8_t *grown;
+		int err = row->delta_cap > UINT32_MAX / 2 ? -ENOSPC
+							  : profile_budget_take(&p->budget, more);
+
+		if (err)
+			return err;
+		grown = mem_resize(MEM_PROFILE, row->deltas, cap);
+		if (!grown) {
+			p->budget.used -= more;
+			return -ENOMEM;
+		}
+		row->deltas = grown;
+		row->delta_cap = cap;
+	}
+	memcpy(row->deltas + row->delta_len, bytes, n);
+	row->delta_len += n;
+	row->last_ns = time_ns;
+	return 0;
+}
+
+bool profile_times_next(struct profile_times *times, uint64_t *ret_ns)
+{
+	const struct profile_sample_row *row = times->row;
+	unsigned int shift = 0;
+	uint64_t v = 0;
+
+	if (!times->is_begun) {
+		times->is_begun = true;
+		times->now = row->first_ns;
+		*ret_ns = times->now;
+		return row->count > 0;
+	}
+	if (times->at >= row->delta_len)
+		return false;
+	for (;;) {
+		uint8_t byte = row->deltas[times->at++];
+
+		v |= (uint64_t)(byte & 0x7f) << shift;
+		shift += 7;
+		if (byte < 0x80)
+			break;
+	}
+	times->now += (v >> 1) ^ -(v & 1);
+	*ret_ns = times->now;
+	return true;
+}
+
+static bool sample_is_valid(const struct profile *p, const struct profile_sample *sample)
+{
+	if (sample->process >= p->processes.count || sample->location_count > PROFILE_STACK_MAX)
+		return false;
+	for (size_t i = 0; i < sample->location_count; i++) {
+		if (sample->locations[i] >= p->locations.count)
+			return false;
+	}
+	return true;
+}
+
+int profile_sample_add(struct profile *p, const struct profile_sample *sample)
+{
+	struct profile_sample_key key = {.weight_ns = sample->weight_ns,
+					 .process = sample->process,
+					 .tid = sample->tid,
+					 .cut = sample->cut,
+					 .depth_limit = sample->cut ? sample->depth_limit : 0};
+	struct profile_sample_row *row;
+	int64_t comm, stack, id;
+	int err = 0;
+
+	if (!sample_is_valid(p, sample))
+		return -EINVAL;
+	comm = text_add(p, sample->comm, sample->comm ? strnlen(sample->comm, 16) : 0);
+	if (comm < 0)
+		return (int)comm;
+	stack = profile_intern_add(&p->stacks, sample->locations,
+				   sample->location_count * sizeof(*sample->locations));
+	if (stack < 0)
+		return (int)stack;
+	key.comm = (uint32_t)comm;
+	key.stack = (uint32_t)stack;
+	id = ROW_ADD(p, samples, &key, sample_rows, sample_cap);
+	if (id < 0)
+		return (int)id;
+	row = &p->sample_rows[id];
+	if (row->count)
+		err = times_push(p, row, sample->time_ns);
+	else
+		row->first_ns = row->last_ns = sample->time_ns;
+	if (err)
+		return err;
+	row->count++;
+	if (sample->time_ns < p->min_time_ns)
+		p->min_time_ns = sample->time_ns;
+	if (sample->time_ns > p->max_time_ns)
+		p->max_time_ns = sample->time_ns;
+	return 0;
+}
+
+/* ---------------------------------------------------------------- run */
+void profile_run_set(struct profile *p, const struct profile_run *run)
+{
+	p->run = *run;
+}
+
+void profile_window(const struct profile *p, uint64_t *ret_start_ns, uint64_t *ret_duration_ns)
+{
+	uint64_t start = p->run.start_realtime_ns, end;
+
+	if (!start || p->min_time_ns < start)
+		start = p->min_time_ns <= p->max_time_ns ? p->min_time_ns : start;
+	if (!start)
+		start = 1; /* pprof readers take 0 for unset */
+	end = start + p->run.duration_ns;
+	if (p->min_time_ns <= p->max_time_ns && p->max_time_ns >= end)
+		end = p->max_time_ns + 1;
+	if (end <= start)
+		end = start + 1;
+	*ret_start_ns = start;
+	*ret_duration_ns = end - start;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * model: what struct profile is made of; for the files of this part only.
+ *
+ * Ids are dense, in order of arrival: an interned key and a row of facts that may still change. A
+ * row exists for every key. Text is a string id; all text was made valid UTF-8 without control
+ * characters on its way in.
+ */
+#ifndef FLYBALL_PROFILE_MODEL_H
+#define FLYBALL_PROFILE_MODEL_H
+
+#include "intern.h"
+#include "profile.h"
+
+#define PROFILE_STACK_MAX (127 + 127 + 1) /* locations in one stack: kernel, user, one to spare */
+
+struct profile_process_key {
+	uint64_t start_ns;
+	uint32_t pid, zero;
+};
+struct profile_process_row {
+	uint32_t comm, exe, container, cgroup;
+};
+
+struct profile_file_row {
+	uint32_t path;
+	uint8_t build_id_len, has_htlhash;
+	uint8_t build_id[64], htlhash[16];
+	uint32_t segment_count;
+	struct profile_segment *segments;
+};
+
+struct profile_location_key {
+	uint64_t address;
+	uint32_t file, kind;
+};
+struct profile_location_row {
+	uint32_t name; /* 0: none */
+	uint8_t unnamed;
+	bool is_answered; /* a name or a reason was given */
+};
+
+/* weight_ns is part of the key: one key, one period (DESIGN decision 3). */
+struct profile_sample_key {
+	uint64_t weight_ns;
+	uint32_t process, tid, comm, stack, cut, depth_limit;
+};
+struct profile_sample_row {
+	uint64_t count, first_ns, last_ns; /* first and last added, not least and greatest */
+	uint8_t *deltas;		   /* zigzag varints, one for each sample but the first */
+	uint32_t delta_len, delta_cap;
+};
+
+struct profile {
+	struct profile_budget budget;
+	struct strings *strings;
+	uint64_t period_ns;
+	uint32_t command_line;
+	/* keys and their rows */
+	struct profile_intern processes, files, locations, stacks, samples;
+	struct profile_process_row *process_rows;
+	struct profile_file_row *file_rows;
+	struct profile_location_row *location_rows;
+	struct profile_sample_row *sample_rows;
+	size_t process_cap, file_cap, location_cap, sample_cap;
+	uint64_t min_time_ns, max_time_ns; /* of all samples; min > max: none */
+	struct profile_run run;
+};
+
+static inline const struct profile_process_key *profile_process_key(const struct profile *p,
+								    uint32_t id)
+{
+	return profile_intern_get(&p->processes, id, NULL);
+}
+
+static inline const struct profile_location_key *profile_location_key(const struct profile *p,
+								      uint32_t id)
+{
+	return profile_intern_get(&p->locations, id, NULL);
+}
+
+static inline const struct profile_sample_key *profile_sample_key(const struct profile *p,
+								  uint32_t id)
+{
+	return profile_intern_get(&p->samples, id, NULL);
+}
+
+/* Innermost first. */
+static inline const uint32_t *profile_stack(const struct profile *p, uint32_t id, size_t *ret_count)
+{
+	const uint32_t *stack = profile_intern_get(&p->stacks, id, ret_count);
+
+	*ret_count /= sizeof(*stack);
+	return stack;
+}
+
+static inline const char *profile_text(const struct profile *p, uint32_t id)
+{
+	return strings_get(p->strings, id);
+}
+
+/* Walks the timestamps of one sample row in the order they were added. */
+struct profile_times {
+	const struct profile_sample_row *row;
+	uint64_t now;
+	uint32_t at;
+	bool is_begun;
+};
+bool profile_times_next(struct profile_times *times, uint64_t *ret_ns);
+
+/* The window all outputs state: it holds every timestamp, half open, and is never empty. */
+void profile_window(const struct profile *p, uint64_t *ret_start_ns, uint64_t *ret_duration_ns);
+
+#endif
