@@ -17,17 +17,24 @@ enum fly_target {
 };
 
 struct fly_control {
-	__u32 is_on;	 /* 0: ticks are not even counted */
-	__u32 target;	 /* enum fly_target */
-	__u32 depth;	 /* user and kernel frames, 1..FLY_MAX_FRAMES */
-	__u32 no_kernel; /* 1: take no kernel stack */
-	__u64 period_ns; /* the weight of a tick */
+	__u32 is_on;	    /* 0: ticks are not even counted */
+	__u32 target;	    /* enum fly_target; each has a program of its own */
+	__u32 depth;	    /* user frames, 1..FLY_MAX_FRAMES */
+	__u32 kernel_depth; /* kernel frames, 0: none, at most kernel.perf_event_max_stack */
+	__u64 period_ns;    /* the weight of a tick */
 	__u64 ring_bytes;
 	__u64 watermark_bytes; /* RING-3: above it, depth <= FLY_PRESSURE_FRAMES */
 	__u64 wake_bytes;      /* force a wake-up when this much is unread (CPU-5) */
+	__u32 is_woken;	       /* BPF sets it when it forced a wake-up, the reader clears it */
 	__u32 own_tgid;	       /* reserved for the governor: our own main process */
-	__u32 pad;
 };
+
+/* Two elements per CPU, so that no counter has two writers at different interrupt levels: the
+ * sampling programs count in the first, those on tracepoints in the second (atomically: tasks on
+ * one CPU can preempt each other there). */
+#define FLY_COUNTERS_SAMPLE  0
+#define FLY_COUNTERS_PROCESS 1
+#define FLY_COUNTERS_SETS    2
 
 /* ticks = idle + filtered + taken, exactly; taken = submitted + sum(dropped), exactly. */
 struct fly_counters {
@@ -44,6 +51,8 @@ struct fly_counters {
 	__u64 runs;
 	__u64 execs; /* exec records submitted */
 	__u64 execs_lost;
+	__u64 marks_lost; /* a child that should be followed could not be marked */
+	__u64 wakeups;	  /* forced */
 };
 
 _Static_assert(sizeof(struct fly_control) == 56, "abi: fly_control");

@@ -26,6 +26,11 @@ enum fly_record_type {
 #define FLY_STATE_IN_KERNEL  0x4u  /* the tick hit kernel code */
 #define FLY_STATE_IN_SYSCALL 0x8u  /* user PC is a return address: look up PC - 1 */
 #define FLY_STATE_COMPAT     0x10u /* 32-bit task */
+#define FLY_STATE_PRESSURE   0x20u /* taken while the ring was above its watermark */
+/* The frame-pointer walk ended without a proper end, but within FLY_START_BYTES of the base of the
+ * thread's stack. When its outermost frame lies in the C library, it ended in the library's start
+ * code, which keeps no frame pointers: nothing of the program's own is missing. */
+#define FLY_STATE_NEAR_BASE 0x40u
 
 /* One on-CPU sample. frames[] holds kernel_frames then user_frames addresses, innermost first.
  * tgid and tid are those of the initial PID namespace. process_start_ns is the group leader's

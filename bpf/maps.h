@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * All maps. Their sizes are planned by src/kernel/plan.c before anything is created (MEM-1); maps
+ * of a target that is not asked for are not created. Weak, so that the linker joins them.
+ */
+#ifndef FLYBALL_BPF_MAPS_H
+#define FLYBALL_BPF_MAPS_H
+
+#include "types.h"
+
+#include <bpf/bpf_helpers.h>
+
+#include "abi/control.h"
+#include "abi/records.h"
+
+#define FLY_FRAME_SLOTS 256 /* power of two above 2 * FLY_MAX_FRAMES, so that an index is masked   \
+			     */
+
+/* Per CPU. The sampling program owns all but wake_ns and is_wake_due. */
+struct fly_scratch {
+	__u64 wake_ns;	   /* of the last wake-up for an exec on this CPU */
+	__u32 is_wake_due; /* an exec came too soon after another to be woken for */
+	__u32 is_busy;
+	__u8 record[sizeof(struct fly_sample) + FLY_FRAME_SLOTS * sizeof(__u64)]
+		__attribute__((aligned(8)));
+};
+
+/* Two pages. User space writes through mmap, BPF reads; BPF writes is_woken alone. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fly_control);
+} fly_control __weak SEC(".maps");
+
+/* sizeof(fly_counters) * 2 per possible CPU. BPF writes, user space sums. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, FLY_COUNTERS_SETS);
+	__type(key, __u32);
+	__type(value, struct fly_counters);
+} fly_counters __weak SEC(".maps");
+
+/* About 2.2 KiB per possible CPU. BPF only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fly_scratch);
+} fly_scratch __weak SEC(".maps");
+
+/* Size from --ring. BPF writes, user space reads. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} fly_ring __weak SEC(".maps");
+
+/* FLY_TARGET_TASKS. Elements live and die with their tasks. User space and fly_fork write. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u32);
+} fly_marks __weak SEC(".maps");
+
+/* FLY_TARGET_CGROUP: one cgroup v2 directory. User space writes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_CGROUP_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} fly_cgroup __weak SEC(".maps");
+
+static __always_inline struct fly_control *fly_control_get(void)
+{
+	__u32 zero = 0;
+	struct fly_control *control = bpf_map_lookup_elem(&fly_control, &zero);
+
+	return control && *(volatile __u32 *)&control->is_on ? control : NULL;
+}
+
+/* A mark on the thread or on its group leader: user space can mark leaders only, and a thread that
+ * executes becomes the leader with its own mark. A lookup finds nothing while this CPU is inside
+ * another storage operation (before 6.2): such a tick counts as filtered, a chance of about
+ * 100 ns per fork. */
+static __always_inline bool fly_is_marked(struct task_struct *task)
+{
+	struct task_struct *leader = task->group_leader;
+
+	if (leader && bpf_task_storage_get(&fly_marks, leader, 0, 0))
+		return 1;
+	return bpf_task_storage_get(&fly_marks, task, 0, 0) != NULL;
+}
+
+#endif

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The sampling programs: one run per tick of a CPU's cpu-clock event, in hard interrupt context.
+ *
+ * The order is fixed, cheapest and most decisive first: control block, tick, idle, target, taken,
+ * ring watermark (before any user memory is read: RING-2), kernel stack, user registers, user
+ * stack, ring. Whatever happens after taken++, exactly one of submitted and dropped[] goes up.
+ */
+#include "maps.h"
+
+#define FLY_WALK_READ(dst, bytes, address)                                                         \
+	bpf_probe_read_user((dst), (bytes), (const void *)(unsigned long)(address))
+#include "walk/fp.h"
+
+#define EXEC_WAKE_NS 4000000ULL
+
+/* What one run works with. */
+struct run {
+	struct fly_perf_context *ctx;
+	struct fly_control *control;
+	struct fly_counters *counters;
+	struct fly_scratch *scratch;
+	struct task_struct *task;
+	__u64 time_ns;
+	__u64 unread_bytes;
+	__u32 depth;	    /* user frames */
+	__u32 kernel_depth; /* kernel frames */
+};
+
+static __always_inline struct fly_sample *sample_of(struct fly_scratch *scratch)
+{
+	return (struct fly_sample *)scratch->record;
+}
+
+static __always_inline void take_kernel_stack(struct run *run, struct fly_sample *sample)
+{
+	__u32 depth = run->kernel_depth, count;
+	__u32 want = depth + 1; /* one more than wanted tells whether it was cut */
+	long got;
+
+	if (!depth)
+		return;
+	if (want > FLY_MAX_FRAMES)
+		want = FLY_MAX_FRAMES;
+	got = bpf_get_stack(run->ctx, sample->frames, want * sizeof(__u64), 0);
+	if (got <= 0)
+		return;
+	count = (__u32)got / sizeof(__u64);
+	if (count > depth || count >= FLY_MAX_FRAMES) {
+		sample->cut |= 1u << FLY_CUT_KERNEL_DEPTH_LIMIT;
+		if (sample->state & FLY_STATE_PRESSURE)
+			sample->cut |= 1u << FLY_CUT_RING_PRESSURE;
+		if (count > depth)
+			count = depth;
+	}
+	sample->kernel_frames = (__u16)(count & FLY_MAX_FRAMES);
+}
+
+/* Finds the registers the thread has in user mode; false when it has none. */
+static __always_inline bool take_user_registers(struct run *run, struct fly_sample *sample,
+						struct fly_walk *walk)
+{
+	struct task_struct *task = run->task;
+	__u64 cs = run->ctx->regs.cs & 0xffff;
+	struct pt_regs *regs;
+	__u32 flags = task->flags;
+
+	if (cs & 3) {
+		walk->pc = run->ctx->regs.ip;
+		walk->sp = run->ctx->regs.sp;
+		walk->fp = run->ctx->regs.bp;
+	} else if (flags & PF_KTHREAD) {
+		sample->state |= FLY_STATE_KERNEL_THREAD;
+		return 0;
+	} else if (flags & (PF_IO_WORKER | PF_USER_WORKER)) {
+		sample->state |= FLY_STATE_IO_WORKER;
+		return 0;
+	} else {
+		regs = (struct pt_regs *)bpf_task_pt_regs(task);
+		cs = task->mm && regs ? regs->cs & 0xffff : 0;
+		if (!(cs & 3)) {
+			sample->cut |= 1u << FLY_CUT_NO_USER_REGISTERS;
+			return 0;
+		}
+		walk->pc = regs->ip;
+		walk->sp = regs->sp;
+		walk->fp = regs->bp;
+		/* Interrupts and exceptions leave -1 here, system calls their number. */
+		if (regs->orig_ax != (unsigned long)-1)
+			sample->state |= FLY_STATE_IN_SYSCALL;
+	}
+	if (cs == USER_CS_32)
+		sample->state |= FLY_STATE_COMPAT;
+	walk->base = fly_walk_base(walk->sp, task->mm->start_stack, task->thread.fsbase);
+	return 1;
+}
+
+static __always_inline void end_walk(struct fly_sample *sample, const struct fly_walk *walk,
+				     int step)
+{
+	if (step == FLY_STEP_ABSENT)
+		sample->cut |= 1u << FLY_CUT_USER_PAGE_ABSENT;
+	if (step != FLY_STEP_LOST)
+		return;
+	sample->cut |= 1u << FLY_CUT_FRAME_POINTER_LOST;
+	if (fly_walk_is_near_base(walk))
+		sample->state |= FLY_STATE_NEAR_BASE;
+}
+
+static __always_inline void take_user_stack(struct run *run, struct fly_sample *sample)
+{
+	__u32 at = sample->kernel_frames, count = 1, depth = run->depth;
+	struct fly_walk walk;
+	bool is_leaf;
+	int step;
+
+	if (!take_user_registers(run, sample, &walk))
+		return;
+	sample->frames[at & (FLY_FRAME_SLOTS - 1)] = walk.pc;
+	if (sample->state & FLY_STATE_COMPAT) {
+		sample->cut |= 1u << FLY_CUT_COMPAT_TASK;
+		sample->user_frames = 1;
+		return;
+	}
+	is_leaf = !(sample->state & FLY_STATE_IN_SYSCALL);
+	for (int i = 0; i <= FLY_MAX_FRAMES; i++) {
+		step = i || !is_leaf ? fly_fp_step(&walk) : fly_fp_leaf(&walk);
+		if (!i && is_leaf && step == FLY_STEP_LOST)
+			continue;
+		if (step != FLY_STEP_FRAME) {
+			end_walk(sample, &walk, step);
+			break;
+		}
+		if (count >= depth) {
+			sample->cut |= sample->state & FLY_STATE_PRESSURE
+					       ? 1u << FLY_CUT_RING_PRESSURE
+					       : 1u << FLY_CUT_DEPTH_LIMIT;
+			break;
+		}
+		sample->frames[(at + count) & (FLY_FRAME_SLOTS - 1)] = walk.pc;
+		count++;
+	}
+	sample->user_frames = (__u16)count;
+}
+
+static __always_inline void fill_header(struct run *run, struct fly_sample *sample)
+{
+	struct task_struct *task = run->task;
+
+	sample->type = FLY_RECORD_SAMPLE;
+	sample->cut = 0;
+	sample->time_ns = run->time_ns;
+	sample->weight_ns = run->control->period_ns;
+	sample->process_start_ns = task->group_leader->start_boottime;
+	sample->cgroup_id = bpf_get_current_cgroup_id();
+	sample->tgid = (__u32)task->tgid;
+	sample->tid = (__u32)task->pid;
+	sample->cpu = bpf_get_smp_processor_id();
+	sample->state = run->ctx->regs.cs & 3 ? 0 : FLY_STATE_IN_KERNEL;
+	sample->kernel_frames = 0;
+	sample->user_frames = 0;
+	sample->pad = 0;
+	bpf_get_current_comm(sample->comm, sizeof(sample->comm));
+}
+
+/* A NO_WAKEUP record never wakes anybody, so one in between is forced (CPU-5): when much is unread,
+ * once until the reader has been there, and when a young program waits to be looked at. */
+static __always_inline __u64 wake_flags(struct run *run)
+{
+	struct fly_control *control = run->control;
+	struct fly_scratch *scratch = run->scratch;
+
+	if (run->unread_bytes > control->wake_bytes && !*(volatile __u32 *)&control->is_woken) {
+		control->is_woken = 1;
+		return BPF_RB_FORCE_WAKEUP;
+	}
+	if (scratch->is_wake_due && run->time_ns - scratch->wake_ns >= EXEC_WAKE_NS) {
+		scratch->is_wake_due = 0;
+		scratch->wake_ns = run->time_ns;
+		return BPF_RB_FORCE_WAKEUP;
+	}
+	return BPF_RB_NO_WAKEUP;
+}
+
+static __always_inline void submit(struct run *run, struct fly_sample *sample)
+{
+	struct fly_counters *counters = run->counters;
+	__u32 count = (__u32)sample->kernel_frames + sample->user_frames;
+	__u64 flags = wake_flags(run);
+
+	count &= FLY_FRAME_SLOTS - 1;
+	if (bpf_ringbuf_output(&fly_ring, sample, sizeof(*sample) + count * sizeof(__u64), flags)) {
+		counters->dropped[FLY_DROP_RING_FULL]++;
+		counters->dropped_ns[FLY_DROP_RING_FULL] += sample->weight_ns;
+		if (flags == BPF_RB_FORCE_WAKEUP)
+			run->control->is_woken = 0; /* nothing was written, so nobody was woken */
+		return;
+	}
+	counters->submitted++;
+	counters->submitted_ns += sample->weight_ns;
+	counters->wakeups += flags == BPF_RB_FORCE_WAKEUP;
+}
+
+static __always_inline void take_sample(struct run *run)
+{
+	struct fly_control *control = run->control;
+	struct fly_sample *sample = sample_of(run->scratch);
+	__u32 depth = control->depth, kernel_depth = control->kernel_depth;
+	bool is_pressed;
+
+	run->unread_bytes = bpf_ringbuf_query(&fly_ring, BPF_RB_AVAIL_DATA);
+	is_pressed = run->unread_bytes > control->watermark_bytes;
+	if (is_pressed && depth > FLY_PRESSURE_FRAMES)
+		depth = FLY_PRESSURE_FRAMES;
+	if (is_pressed && kernel_depth > FLY_PRESSURE_FRAMES)
+		kernel_depth = FLY_PRESSURE_FRAMES;
+	run->depth = depth > FLY_MAX_FRAMES ? FLY_MAX_FRAMES : depth;
+	run->kernel_depth = kernel_depth > FLY_MAX_FRAMES ? FLY_MAX_FRAMES : kernel_depth;
+	fill_header(run, sample);
+	if (is_pressed)
+		sample->state |= FLY_STATE_PRESSURE;
+	if (sample->state & FLY_STATE_IN_KERNEL)
+		take_kernel_stack(run, sample);
+	take_user_stack(run, sample);
+	submit(run, sample);
+}
+
+static __always_inline bool is_target(__u32 target, struct task_struct *task)
+{
+	if (target == FLY_TARGET_TASKS)
+		return fly_is_marked(task);
+	if (target == FLY_TARGET_CGROUP)
+		return bpf_current_task_under_cgroup(&fly_cgroup, 0) == 1;
+	return 1;
+}
+
+static __always_inline void tick(struct run *run, __u32 target)
+{
+	struct fly_counters *counters = run->counters;
+	struct fly_scratch *scratch = run->scratch;
+
+	counters->ticks++;
+	run->task = bpf_get_current_task_btf();
+	if (!run->task->pid) {
+		counters->idle++;
+		return;
+	}
+	if (!is_target(target, run->task)) {
+		counters->filtered++;
+		return;
+	}
+	counters->taken++;
+	counters->taken_ns += run->control->period_ns;
+	if (scratch->is_busy) {
+		counters->dropped[FLY_DROP_SCRATCH_BUSY]++;
+		counters->dropped_ns[FLY_DROP_SCRATCH_BUSY] += run->control->period_ns;
+		return;
+	}
+	scratch->is_busy = 1;
+	take_sample(run);
+	scratch->is_busy = 0;
+}
+
+static __always_inline int run_for(struct fly_perf_context *ctx, __u32 target)
+{
+	__u32 set = FLY_COUNTERS_SAMPLE, zero = 0;
+	struct run run = {.ctx = ctx, .control = fly_control_get()};
+
+	if (!run.control)
+		return 0;
+	run.time_ns = bpf_ktime_get_ns();
+	run.counters = bpf_map_lookup_elem(&fly_counters, &set);
+	run.scratch = bpf_map_lookup_elem(&fly_scratch, &zero);
+	if (!run.counters || !run.scratch)
+		return 0;
+	tick(&run, target);
+	run.counters->runs++;
+	run.counters->run_ns += bpf_ktime_get_ns() - run.time_ns;
+	return 0;
+}
+
+SEC("perf_event")
+int fly_sample(struct fly_perf_context *ctx)
+{
+	return run_for(ctx, FLY_TARGET_ALL);
+}
+
+SEC("perf_event")
+int fly_sample_task(struct fly_perf_context *ctx)
+{
+	return run_for(ctx, FLY_TARGET_TASKS);
+}
+
+SEC("perf_event")
+int fly_sample_cgrp(struct fly_perf_context *ctx)
+{
+	return run_for(ctx, FLY_TARGET_CGROUP);
+}
+
+char LICENSE[] SEC("license") = "GPL";
