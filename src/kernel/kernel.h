@@ -131,7 +131,6 @@ int kernel_poll(struct kernel *kernel, bool is_final, kernel_event_fn fn, void *
  * opened while the program lives. Events are held for about 2 ms, not longer. */
 int kernel_poll_ms(const struct kernel *kernel, int most_ms);
 
-
 /* The kernel's side of the ledger, summed over CPUs; plus what the consumer rejected. */
 struct kernel_ledger {
 	uint64_t ticks, idle, filtered, taken, taken_ns, submitted, submitted_ns;
@@ -139,6 +138,8 @@ struct kernel_ledger {
 	uint64_t run_ns, runs;	   /* of our BPF programs */
 	uint64_t missed_by_kernel; /* estimate: enabled time / period - ticks */
 	uint64_t sideband_lost, execs_lost;
+	uint64_t marks_lost; /* children that could not be marked and so were not followed */
+	uint64_t wakeups;    /* of the reader, forced */
 	uint32_t cpus;
 	uint64_t period_ns;
 };

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The kernel part on the running kernel: needs root. Programs that burn CPU are this very file,
+ * run again as a child.
+ */
+#include "kernel/kernel_internal.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+/* ---------------------------------------------------------------- the program sampled */
+static volatile unsigned long spin_sink;
+static volatile bool spin_is_over;
+
+static __attribute__((noinline)) void spin_leaf(void)
+{
+	for (int i = 0; i < 1000; i++)
+		spin_sink += spin_sink * 3 + 1;
+}
+
+static __attribute__((noinline)) void spin_deep(unsigned int depth)
+{
+	if (depth)
+		spin_deep(depth - 1);
+	else
+		while (!spin_is_over)
+			spin_leaf();
+	spin_sink++;
+}
+
+static pid_t spin_start(unsigned int depth)
+{
+	pid_t parent = getpid(), pid = fork();
+
+	if (pid)
+		return pid;
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	prctl(PR_SET_NAME, "fly-spin");
+	if (getppid() == parent)
+		spin_deep(depth);
+	_exit(1);
+}
+
+static void spin_end(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+/* ---------------------------------------------------------------- what came */
+struct seen {
+	uint32_t spin;
+	uint64_t samples, weight_ns, spin_samples, spin_leaf, spin_chain, spin_incomplete;
+	uint64_t pressed, deep, disordered, last_ns;
+	uint64_t execs, exec_true, execs_seen, maps, build_ids, forks, exits, comms;
+	uint64_t kernel_stacks, deepest;
+	size_t most_user_frames;
+};
+
+static void look_at_sample(struct seen *seen, const struct fly_sample *sample)
+{
+	const uint64_t *user = (const uint64_t *)sample->frames + sample->kernel_frames;
+	bool chain = false;
+
+	seen->samples++;
+	seen->weight_ns += sample->weight_ns;
+	seen->pressed += sample->state & FLY_STATE_PRESSURE ? 1 : 0;
+	if (sample->state & FLY_STATE_PRESSURE)
+		seen->deep += sample->user_frames > FLY_PRESSURE_FRAMES ||
+			      sample->kernel_frames > FLY_PRESSURE_FRAMES;
+	seen->kernel_stacks += sample->kernel_frames > 0;
+	if (sample->tgid != seen->spin || (sample->state & FLY_STATE_IN_KERNEL))
+		return;
+	seen->spin_samples++;
+	if (sample->user_frames > seen->most_user_frames)
+		seen->most_user_frames = sample->user_frames;
+	seen->spin_leaf += user[0] - (uintptr_t)spin_leaf < 256;
+	for (uint32_t i = 1; i < sample->user_frames; i++)
+		chain |= user[i] - (uintptr_t)spin_start < 256;
+	seen->spin_chain += chain;
+	seen->spin_incomplete += (sample->cut & ~(1u << FLY_CUT_RING_PRESSURE)) != 0 &&
+				 !(sample->state & FLY_STATE_NEAR_BASE);
+}
+
+static void look(void *ctx, const struct kernel_event *event)
+{
+	struct seen *seen = ctx;
+
+	seen->disordered += event->time_ns < seen->last_ns;
+	seen->last_ns = event->time_ns;
+	switch (event->type) {
+	case KERNEL_EVENT_SAMPLE:
+		look_at_sample(seen, event->sample);
+		break;
+	case KERNEL_EVENT_EXEC:
+		seen->execs++;
+		seen->exec_true += !strcmp(event->exec->comm, "true") && event->exec->exe_ino;
+		break;
+	case KERNEL_EVENT_MMAP:
+		seen->maps++;
+		seen->build_ids += event->mmap.build_id_len > 0;
+		break;
+	case KERNEL_EVENT_FORK:
+		seen->forks++;
+		break;
+	case KERNEL_EVENT_EXIT:
+		seen->exits++;
+		break;
+	case KERNEL_EVENT_COMM:
+		seen->comms++;
+		break;
+	default:
+		break;
+	}
+}
+
+static void run_for(struct kernel *kernel, unsigned int ms, struct seen *seen)
+{
+	uint64_t end = clock_monotonic_ns() + ms * 1000000ULL;
+	struct pollfd fd = {.fd = kernel_fd(kernel), .events = POLLIN};
+
+	while (clock_monotonic_ns() < end) {
+		poll(&fd, 1, 100);
+		assert_true(kernel_poll(kernel, false, look, seen) >= 0);
+	}
+}
+
+static struct kernel *open_kernel(const struct kernel_options *options)
+{
+	struct kernel *kernel = NULL;
+	struct why why = {""};
+
+	if (kernel_open(options, &kernel, &why))
+		fail_msg("%s", why.text);
+	return kernel;
+}
+
+static void start(struct kernel *kernel)
+{
+	struct why why = {""};
+
+	if (kernel_start(kernel, &why))
+		fail_msg("%s", why.text);
+}
+
+static void check_exact(struct kernel *kernel, const struct seen *seen, struct kernel_ledger *ret)
+{
+	uint64_t dropped = 0, dropped_ns = 0;
+
+	assert_int_equal(kernel_ledger_get(kernel, ret), 0);
+	for (int i = 0; i < FLY_DROP_COUNT; i++) {
+		dropped += ret->dropped[i];
+		dropped_ns += ret->dropped_ns[i];
+	}
+	assert_int_equal(ret->ticks, ret->idle + ret->filtered + ret->taken);
+	assert_int_equal(ret->taken, ret->submitted + dropped);
+	assert_int_equal(ret->taken_ns, ret->submitted_ns + dropped_ns);
+	assert_int_equal(ret->submitted, seen->samples);
+	assert_int_equal(ret->submitted_ns, seen->weight_ns);
+	assert_int_equal(ret->dropped[FLY_DROP_RECORD_INVALID], 0);
+	assert_int_equal(ret->dropped[FLY_DROP_SCRATCH_BUSY], 0);
+}
+
+static void show(const char *what, const struct kernel_ledger *l)
+{
+	printf("%s: ticks %lu idle %lu filtered %lu taken %lu submitted %lu full %lu missed %lu; "
+	       "%lu ns per run, %lu wake-ups\n",
+	       what, l->ticks, l->idle, l->filtered, l->taken, l->submitted,
+	       l->dropped[FLY_DROP_RING_FULL], l->missed_by_kernel,
+	       l->runs ? l->run_ns / l->runs : 0, l->wakeups);
+}
+
+/* ---------------------------------------------------------------- tests */
+static void kernel_live__spinner__is_sampled_with_its_chain(void **state)
+{
+	struct kernel_options options;
+	struct kernel_memory memory;
+	struct kernel_ledger ledger;
+	struct seen seen = {0};
+	struct kernel *kernel;
+	pid_t pid;
+
+	(void)state;
+	kernel_options_init(&options);
+	kernel = open_kernel(&options);
+	pid = spin_start(20);
+	seen.spin = (uint32_t)pid;
+	start(kernel);
+	run_for(kernel, 2000, &seen);
+	kernel_stop(kernel);
+	kernel_poll(kernel, true, look, &seen);
+	spin_end(pid);
+	check_exact(kernel, &seen, &ledger);
+	show("all", &ledger);
+	printf("spin: %lu samples, leaf %lu, chain %lu, incomplete %lu\n", seen.spin_samples,
+	       seen.spin_leaf, seen.spin_chain, seen.spin_incomplete);
+	assert_true(ledger.ticks > 300);
+	assert_true(seen.spin_samples > 60);
+	assert_true(seen.spin_leaf * 100 >= seen.spin_samples * 90);
+	assert_int_equal(seen.spin_chain, seen.spin_samples);
+	assert_int_equal(seen.spin_incomplete, 0);
+	assert_int_equal(seen.disordered, 0);
+	kernel_memory_get(kernel, &memory);
+	for (size_t i = 0; i < memory.map_count; i++) {
+		printf("%-16s %-14s %8lu planned %8lu measured\n", memory.maps[i].name,
+		       memory.maps[i].type, memory.maps[i].bytes, memory.maps[i].measured_bytes);
+		assert_true(memory.maps[i].measured_bytes > 0);
+		assert_true(memory.maps[i].measured_bytes <= memory.maps[i].bytes);
+	}
+	kernel_close(kernel);
+}
+
+static void kernel_live__full_ring__degrades_then_drops_then_adds_up(void **state)
+{
+	struct kernel_options options;
+	struct kernel_ledger ledger;
+	struct seen seen = {0};
+	struct kernel *kernel;
+	pid_t pid;
+
+	(void)state;
+	kernel_options_init(&options);
+	options.hz = 999;
+	options.ring_bytes = 65536;
+	kernel = open_kernel(&options);
+	pid = spin_start(60);
+	seen.spin = (uint32_t)pid;
+	start(kernel);
+	usleep(1500000);
+	kernel_ledger_get(kernel, &ledger);
+	assert_true(ledger.dropped[FLY_DROP_RING_FULL] > 0);
+	run_for(kernel, 500, &seen);
+	kernel_stop(kernel);
+	kernel_poll(kernel, true, look, &seen);
+	spin_end(pid);
+	check_exact(kernel, &seen, &ledger);
+	show("hammer", &ledger);
+	printf("pressed %lu, too deep %lu, deepest %zu\n", seen.pressed, seen.deep,
+	       seen.most_user_frames);
+	assert_true(seen.pressed > 0);
+	assert_int_equal(seen.deep, 0);
+	assert_true(seen.most_user_frames > 60);
+	kernel_close(kernel);
+}
+
+static void kernel_live__tasks__only_they_and_their_children(void **state)
+{
+	struct kernel_options options;
+	struct kernel_ledger ledger;
+	struct seen seen = {0};
+	struct kernel *kernel;
+	struct why why = {""};
+	pid_t pid, other;
+	int pidfd, go[2];
+	char c = 0;
+
+	(void)state;
+	kernel_options_init(&options);
+	options.target = FLY_TARGET_TASKS;
+	kernel = open_kernel(&options);
+	other = spin_start(3);
+	assert_int_equal(pipe(go), 0);
+	pid = fork();
+	if (!pid) {
+		/* The marked process waits, then its child does the work. */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(go[1]);
+		if (read(go[0], &c, 1) == 1) {
+			pid_t child = spin_start(5);
+
+			usleep(1000000);
+			spin_end(child);
+			execl("/bin/true", "true", NULL);
+		}
+		_exit(1);
+	}
+	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	assert_true(pidfd >= 0);
+	if (kernel_target_add(kernel, pidfd, &why))
+		fail_msg("%s", why.text);
+	start(kernel);
+	assert_int_equal(write(go[1], &c, 1), 1);
+	seen.spin = (uint32_t)other;
+	run_for(kernel, 1500, &seen);
+	kernel_stop(kernel);
+	kernel_poll(kernel, true, look, &seen);
+	spin_end(other);
+	waitpid(pid, NULL, 0);
+	check_exact(kernel, &seen, &ledger);
+	show("tasks", &ledger);
+	assert_true(seen.samples > 30);
+	assert_int_equal(seen.spin_samples, 0);
+	assert_true(ledger.filtered > 30);
+	assert_int_equal(seen.exec_true, 1);
+	assert_int_equal(seen.execs, 1);
+	assert_int_equal(ledger.marks_lost, 0);
+	/* A process that has been waited for cannot be marked. */
+	assert_int_equal(kernel_target_add(kernel, pidfd, &why), -ESRCH);
+	close(pidfd);
+	close(go[0]);
+	close(go[1]);
+	kernel_close(kernel);
+}
+
+static void kernel_live__sideband__says_what_processes_do(void **state)
+{
+	struct kernel_options options;
+	struct kernel_ledger ledger;
+	struct seen seen = {0};
+	struct kernel *kernel;
+	uint64_t woken_ns = 0;
+	struct pollfd fd;
+
+	(void)state;
+	kernel_options_init(&options);
+	kernel = open_kernel(&options);
+	start(kernel);
+	run_for(kernel, 200, &seen);
+	fd = (struct pollfd){.fd = kernel_fd(kernel), .events = POLLIN};
+	for (int i = 0; i < 10; i++) {
+		uint64_t begin = clock_monotonic_ns();
+		pid_t pid = fork();
+
+		if (!pid) {
+			execl("/bin/true", "true", NULL);
+			_exit(1);
+		}
+		assert_int_equal(poll(&fd, 1, 1000), 1);
+		woken_ns += clock_monotonic_ns() - begin;
+		kernel_poll(kernel, false, look, &seen);
+		waitpid(pid, NULL, 0);
+		usleep(5000);
+	}
+	kernel_stop(kernel);
+	kernel_poll(kernel, true, look, &seen);
+	check_exact(kernel, &seen, &ledger);
+	printf("execs %lu, maps %lu with build-id %lu, forks %lu, exits %lu, comms %lu; "
+	       "woken %lu us after fork\n",
+	       seen.execs, seen.maps, seen.build_ids, seen.forks, seen.exits, seen.comms,
+	       woken_ns / 10000);
+	assert_true(seen.exec_true >= 10);
+	assert_true(seen.build_ids >= 20);
+	assert_true(seen.forks >= 10 && seen.exits >= 10 && seen.comms >= 10);
+	assert_int_equal(ledger.sideband_lost, 0);
+	assert_int_equal(ledger.execs_lost, 0);
+	kernel_close(kernel);
+}
+
+static void kernel_live__doctor__finds_no_blocker(void **state)
+{
+	struct kernel_check checks[KERNEL_CHECKS_MAX];
+	size_t count = kernel_doctor(checks);
+
+	(void)state;
+	for (size_t i = 0; i < count; i++) {
+		printf("%d %-22s %s\n", checks[i].level, checks[i].name, checks[i].text);
+		assert_true(checks[i].text[0]);
+		assert_true(checks[i].level < 3);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(kernel_live__doctor__finds_no_blocker),
+		cmocka_unit_test(kernel_live__spinner__is_sampled_with_its_chain),
+		cmocka_unit_test(kernel_live__full_ring__degrades_then_drops_then_adds_up),
+		cmocka_unit_test(kernel_live__tasks__only_they_and_their_children),
+		cmocka_unit_test(kernel_live__sideband__says_what_processes_do),
+	};
+
+	if (geteuid()) {
+		fprintf(stderr, "kernel_live: loads BPF programs, so run it as root.\n");
+		return 1;
+	}
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
