@@ -5,7 +5,7 @@
  *   blocker OBJECT CPU SECONDS
  *
  * Loads blocker.bpf.o, prints "ready", then makes system calls on that CPU for SECONDS or until
- * SIGTERM; each runs the program for about a millisecond. At the end: {"hits": N}.
+ * SIGTERM; each runs the program for about a tenth of a millisecond. At the end: {"hits": N}.
  */
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>

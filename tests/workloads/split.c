@@ -2,8 +2,8 @@
 /*
  * split: three functions that share CPU time 60/30/10, by the thread's own CPU clock.
  *
- *   split [-t | -p] SECONDS      one thread; -t a second thread, -p a child process, which run
- *                                the mirror image 10/30/60 at half the pace
+ *   split [-t | -p] SECONDS      one thread; -t a second thread, -p a child process, with the
+ *                                mirror image 10/30/60
  *
  * SECONDS is wall-clock; SIGTERM and SIGINT end it sooner. Each burst (0.3 to 2.3 ms, drawn at
  * random) goes to the function that is furthest behind its share, so the split holds whatever
@@ -21,7 +21,7 @@
 struct worker {
 	const char *name;
 	unsigned int share[FUNCTIONS]; /* percent */
-	unsigned int rest;	       /* sleeps rest times what it burned */
+	int must_rename;
 	uint64_t spent_ns[FUNCTIONS];
 	uint64_t cpu_ns;
 	int pid, tid;
@@ -97,7 +97,7 @@ NOINLINE void work(struct worker *w)
 
 	w->pid = getpid();
 	w->tid = (int)syscall(SYS_gettid);
-	if (w->rest)
+	if (w->must_rename)
 		prctl(PR_SET_NAME, w->name);
 	begin = thread_cpu_ns();
 	while (!stop && wall_ns() < end_ns) {
@@ -107,12 +107,6 @@ NOINLINE void work(struct worker *w)
 		burst(i, iterations_per_ms * us / 1000);
 		now = thread_cpu_ns();
 		w->spent_ns[i] += now - begin;
-		if (w->rest) {
-			uint64_t ns = (now - begin) * w->rest;
-			struct timespec t = {(time_t)(ns / SECOND), (long)(ns % SECOND)};
-
-			nanosleep(&t, NULL);
-		}
 		begin = now;
 	}
 	w->cpu_ns = thread_cpu_ns();
@@ -153,7 +147,7 @@ static void run_child(struct worker *second, int fd)
 int main(int argc, char **argv)
 {
 	struct worker first = {.name = "split-one", .share = {60, 30, 10}};
-	struct worker second = {.name = "split-two", .share = {10, 30, 60}, .rest = 1};
+	struct worker second = {.name = "split-two", .share = {10, 30, 60}, .must_rename = 1};
 	int with_thread = argc > 2 && !strcmp(argv[1], "-t");
 	int with_child = argc > 2 && !strcmp(argv[1], "-p");
 	pthread_t thread;
