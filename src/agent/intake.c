@@ -228,6 +228,19 @@ static uint64_t user_pc(const struct fly_sample *s, uint32_t i)
 	return pc - (is_return && pc ? 1 : 0);
 }
 
+static bool is_c_library(struct intake *in, int32_t tracker_file)
+{
+	const char *path, *name;
+
+	if (tracker_file < 0)
+		return false;
+	path = process_file_get(in->opt.tracker, tracker_file)->path;
+	name = strrchr(path, '/');
+	name = name ? name + 1 : path;
+	return !strncmp(name, "libc.so", 7) || !strncmp(name, "libc-2.", 7) ||
+	       !strncmp(name, "ld-musl", 7);
+}
+
 /*
  * Locations of the user frames. A caller in no executable mapping is not a caller: the chain of
  * frame pointers was lost before it, so the stack is cut there and says so. Returns how many were
@@ -236,6 +249,8 @@ static uint64_t user_pc(const struct fly_sample *s, uint32_t i)
 static int place_user(struct intake *in, const struct fly_sample *s, int64_t process,
 		      uint32_t *locations, uint32_t *cut, bool *ret_unplaced)
 {
+	bool was_lost = false;
+	int32_t outermost = -1;
 	int n = 0;
 
 	*ret_unplaced = false;
@@ -250,6 +265,7 @@ static int place_user(struct intake *in, const struct fly_sample *s, int64_t pro
 			if (i) {
 				*cut &= ~(1u << FLY_CUT_DEPTH_LIMIT);
 				*cut |= 1u << FLY_CUT_FRAME_POINTER_LOST;
+				was_lost = true;
 				break;
 			}
 		}
@@ -257,7 +273,12 @@ static int place_user(struct intake *in, const struct fly_sample *s, int64_t pro
 		if (location < 0)
 			return (int)location;
 		locations[n++] = (uint32_t)location;
+		outermost = place.file;
 	}
+	/* abi/records.h: only start code of the C library is missing, nothing of the program's own
+	 */
+	if ((s->state & FLY_STATE_NEAR_BASE) && !was_lost && is_c_library(in, outermost))
+		*cut &= ~(1u << FLY_CUT_FRAME_POINTER_LOST);
 	return n;
 }
 
