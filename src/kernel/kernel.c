@@ -5,6 +5,10 @@
  * One poll takes what the rings hold into the order queue and gives out what is old enough. Work
  * per poll is bounded by the ring's size twice over; when that did not reach the ring's end, only
  * what is older than the last record read is given out.
+ *
+ * Nothing waits longer than it must for a program just executed: it may live for 20 ms, and its
+ * file must be opened before. All up to its exec is given out at once; what another CPU wrote
+ * before that is there by then, but for a stall, and then it comes late.
  */
 #include "kernel/kernel_internal.h"
 
@@ -16,6 +20,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "bpf/flyball.skel.h"
@@ -50,7 +55,7 @@ static int on_record(void *ctx, void *data, size_t bytes)
 	int err = 0;
 
 	if (type == FLY_RECORD_EXEC && bytes == sizeof(*exec)) {
-		kernel->last_record_ns = exec->time_ns;
+		kernel->last_record_ns = kernel->last_exec_ns = exec->time_ns;
 		kernel_order_add(&kernel->order, exec->time_ns, KERNEL_EVENT_EXEC, data, bytes,
 				 NULL, 0);
 	} else if (type == FLY_RECORD_SAMPLE && is_sample_valid(sample, bytes)) {
@@ -154,6 +159,8 @@ int kernel_poll(struct kernel *kernel, bool is_final, kernel_event_fn fn, void *
 		drain(kernel);
 	if (kernel->is_behind && kernel->last_record_ns - HOLD_NS < until)
 		until = kernel->last_record_ns - HOLD_NS;
+	if (kernel->last_exec_ns > until)
+		until = kernel->last_exec_ns;
 	kernel_order_give(&kernel->order, is_final ? UINT64_MAX : until);
 	return (int)kernel->given;
 }
@@ -180,6 +187,17 @@ static int open_ring(struct kernel *kernel, struct why *why)
 	return 0;
 }
 
+/* Three descriptors per CPU: more than the usual 1024 on large machines. */
+static void allow_descriptors(void)
+{
+	struct rlimit limit;
+
+	if (!getrlimit(RLIMIT_NOFILE, &limit) && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
 static int open_parts(struct kernel *kernel, struct why *why)
 {
 	int err = kernel_order_init(&kernel->order, ORDER_BYTES);
@@ -194,6 +212,7 @@ static int open_parts(struct kernel *kernel, struct why *why)
 	err = kernel_load(kernel, why);
 	if (!err)
 		err = open_ring(kernel, why);
+	allow_descriptors();
 	if (!err)
 		err = kernel_cpus_open(kernel, why);
 	return err;
@@ -229,6 +248,8 @@ void kernel_close(struct kernel *kernel)
 	if (!kernel)
 		return;
 	kernel_stop(kernel);
+	if (kernel->order.late)
+		log_debug("%llu events came out of order", (unsigned long long)kernel->order.late);
 	kernel_cpus_close(kernel);
 	ring_buffer__free(kernel->ring);
 	kernel_unload(kernel);

@@ -124,7 +124,7 @@ struct kernel {
 	uint64_t scan_ns;	  /* last look at hotplug */
 	int epoll_fd;
 	bool is_running, is_behind;
-	uint64_t last_record_ns;
+	uint64_t last_record_ns, last_exec_ns;
 	size_t ring_budget; /* bytes this poll may still take from the ring */
 	uint64_t invalid, invalid_ns, sideband_lost;
 	struct kernel_order order;

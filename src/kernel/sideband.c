@@ -210,6 +210,21 @@ int kernel_sideband_decode(const uint8_t *record, size_t bytes, struct kernel_ev
 }
 
 /* ---------------------------------------------------------------- the rings */
+/* Without CAP_IPC_LOCK all perf rings of a user share kernel.perf_event_mlock_kb per CPU: then a
+ * smaller ring is better than none. */
+static void map_ring(struct kernel_sideband_cpu *side, uint64_t data_bytes)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+	do {
+		side->data_bytes = data_bytes;
+		side->map_bytes = data_bytes + page;
+		side->map = mmap(NULL, side->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+				 side->fd, 0);
+		data_bytes /= 2;
+	} while (side->map == MAP_FAILED && errno == EPERM && data_bytes >= 2 * page);
+}
+
 int kernel_sideband_open(struct kernel_sideband_cpu *side, uint32_t cpu, uint64_t data_bytes,
 			 struct why *why)
 {
@@ -242,9 +257,7 @@ int kernel_sideband_open(struct kernel_sideband_cpu *side, uint32_t cpu, uint64_
 		return why_set(why, err, "the side-band event of CPU %u cannot be opened: %s", cpu,
 			       strerror(-err));
 	}
-	side->data_bytes = data_bytes;
-	side->map_bytes = data_bytes + (size_t)sysconf(_SC_PAGESIZE);
-	side->map = mmap(NULL, side->map_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, side->fd, 0);
+	map_ring(side, data_bytes);
 	if (side->map == MAP_FAILED) {
 		err = -errno;
 		side->map = NULL;

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -22,16 +23,26 @@
 #include <cmocka.h>
 
 /* ---------------------------------------------------------------- the program sampled */
+#define SPIN_BYTES 128
+#define SPIN	   __attribute__((noinline, aligned(SPIN_BYTES)))
+
 static volatile unsigned long spin_sink;
 static volatile bool spin_is_over;
 
-static __attribute__((noinline)) void spin_leaf(void)
+/* So short that most ticks find it outside its frame. */
+static SPIN void spin_tiny(void)
 {
-	for (int i = 0; i < 1000; i++)
-		spin_sink += spin_sink * 3 + 1;
+	__asm__ volatile("");
 }
 
-static __attribute__((noinline)) void spin_deep(unsigned int depth)
+static SPIN void spin_leaf(void)
+{
+	for (int i = 0; i < 1000; i++)
+		spin_tiny();
+	spin_sink++;
+}
+
+static SPIN void spin_deep(unsigned int depth)
 {
 	if (depth)
 		spin_deep(depth - 1);
@@ -41,16 +52,22 @@ static __attribute__((noinline)) void spin_deep(unsigned int depth)
 	spin_sink++;
 }
 
-static pid_t spin_start(unsigned int depth)
+static SPIN void spin_outermost(unsigned int depth)
+{
+	spin_deep(depth);
+	spin_sink++;
+}
+
+/* Executes this program, at the same addresses (main sees to that). */
+static pid_t spin_start(const char *depth)
 {
 	pid_t parent = getpid(), pid = fork();
 
 	if (pid)
 		return pid;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	prctl(PR_SET_NAME, "fly-spin");
 	if (getppid() == parent)
-		spin_deep(depth);
+		execl("/proc/self/exe", "fly-spin", depth, NULL);
 	_exit(1);
 }
 
@@ -64,11 +81,14 @@ static void spin_end(pid_t pid)
 struct seen {
 	uint32_t spin;
 	uint64_t samples, weight_ns, spin_samples, spin_leaf, spin_chain, spin_incomplete;
+	uint64_t spin_tiny, spin_tiny_called;
 	uint64_t pressed, deep, disordered, last_ns;
 	uint64_t execs, exec_true, execs_seen, maps, build_ids, forks, exits, comms;
 	uint64_t kernel_stacks, deepest;
 	size_t most_user_frames;
 };
+
+#define is_in(address, function) ((address) - (uintptr_t)(function) < SPIN_BYTES)
 
 static void look_at_sample(struct seen *seen, const struct fly_sample *sample)
 {
@@ -87,12 +107,15 @@ static void look_at_sample(struct seen *seen, const struct fly_sample *sample)
 	seen->spin_samples++;
 	if (sample->user_frames > seen->most_user_frames)
 		seen->most_user_frames = sample->user_frames;
-	seen->spin_leaf += user[0] - (uintptr_t)spin_leaf < 256;
+	if (is_in(user[0], spin_tiny)) {
+		seen->spin_tiny++;
+		seen->spin_tiny_called += sample->user_frames > 1 && is_in(user[1], spin_leaf);
+	}
+	seen->spin_leaf += is_in(user[0], spin_tiny) || is_in(user[0], spin_leaf);
 	for (uint32_t i = 1; i < sample->user_frames; i++)
-		chain |= user[i] - (uintptr_t)spin_start < 256;
+		chain |= is_in(user[i], spin_outermost);
 	seen->spin_chain += chain;
-	seen->spin_incomplete += (sample->cut & ~(1u << FLY_CUT_RING_PRESSURE)) != 0 &&
-				 !(sample->state & FLY_STATE_NEAR_BASE);
+	seen->spin_incomplete += sample->cut && !(sample->state & FLY_STATE_NEAR_BASE);
 }
 
 static void look(void *ctx, const struct kernel_event *event)
@@ -196,7 +219,7 @@ static void kernel_live__spinner__is_sampled_with_its_chain(void **state)
 	(void)state;
 	kernel_options_init(&options);
 	kernel = open_kernel(&options);
-	pid = spin_start(20);
+	pid = spin_start("20");
 	seen.spin = (uint32_t)pid;
 	start(kernel);
 	run_for(kernel, 2000, &seen);
@@ -205,13 +228,16 @@ static void kernel_live__spinner__is_sampled_with_its_chain(void **state)
 	spin_end(pid);
 	check_exact(kernel, &seen, &ledger);
 	show("all", &ledger);
-	printf("spin: %lu samples, leaf %lu, chain %lu, incomplete %lu\n", seen.spin_samples,
-	       seen.spin_leaf, seen.spin_chain, seen.spin_incomplete);
+	printf("spin: %lu samples, leaf %lu, chain %lu, incomplete %lu, tiny %lu with caller %lu\n",
+	       seen.spin_samples, seen.spin_leaf, seen.spin_chain, seen.spin_incomplete,
+	       seen.spin_tiny, seen.spin_tiny_called);
 	assert_true(ledger.ticks > 300);
 	assert_true(seen.spin_samples > 60);
 	assert_true(seen.spin_leaf * 100 >= seen.spin_samples * 90);
 	assert_int_equal(seen.spin_chain, seen.spin_samples);
 	assert_int_equal(seen.spin_incomplete, 0);
+	assert_true(seen.spin_tiny > 10);
+	assert_int_equal(seen.spin_tiny_called, seen.spin_tiny);
 	assert_int_equal(seen.disordered, 0);
 	kernel_memory_get(kernel, &memory);
 	for (size_t i = 0; i < memory.map_count; i++) {
@@ -236,7 +262,7 @@ static void kernel_live__full_ring__degrades_then_drops_then_adds_up(void **stat
 	options.hz = 999;
 	options.ring_bytes = 65536;
 	kernel = open_kernel(&options);
-	pid = spin_start(60);
+	pid = spin_start("60");
 	seen.spin = (uint32_t)pid;
 	start(kernel);
 	usleep(1500000);
@@ -271,7 +297,7 @@ static void kernel_live__tasks__only_they_and_their_children(void **state)
 	kernel_options_init(&options);
 	options.target = FLY_TARGET_TASKS;
 	kernel = open_kernel(&options);
-	other = spin_start(3);
+	other = spin_start("3");
 	assert_int_equal(pipe(go), 0);
 	pid = fork();
 	if (!pid) {
@@ -279,7 +305,7 @@ static void kernel_live__tasks__only_they_and_their_children(void **state)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(go[1]);
 		if (read(go[0], &c, 1) == 1) {
-			pid_t child = spin_start(5);
+			pid_t child = spin_start("5");
 
 			usleep(1000000);
 			spin_end(child);
@@ -305,7 +331,7 @@ static void kernel_live__tasks__only_they_and_their_children(void **state)
 	assert_int_equal(seen.spin_samples, 0);
 	assert_true(ledger.filtered > 30);
 	assert_int_equal(seen.exec_true, 1);
-	assert_int_equal(seen.execs, 1);
+	assert_int_equal(seen.execs, 2);
 	assert_int_equal(ledger.marks_lost, 0);
 	/* A process that has been waited for cannot be marked. */
 	assert_int_equal(kernel_target_add(kernel, pidfd, &why), -ESRCH);
@@ -338,9 +364,12 @@ static void kernel_live__sideband__says_what_processes_do(void **state)
 			execl("/bin/true", "true", NULL);
 			_exit(1);
 		}
-		assert_int_equal(poll(&fd, 1, 1000), 1);
+		while (seen.exec_true <= (uint64_t)i && clock_monotonic_ns() - begin < 50000000) {
+			poll(&fd, 1, 1000);
+			kernel_poll(kernel, false, look, &seen);
+		}
 		woken_ns += clock_monotonic_ns() - begin;
-		kernel_poll(kernel, false, look, &seen);
+		assert_int_equal(seen.exec_true, i + 1);
 		waitpid(pid, NULL, 0);
 		usleep(5000);
 	}
@@ -372,7 +401,7 @@ static void kernel_live__doctor__finds_no_blocker(void **state)
 	}
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(kernel_live__doctor__finds_no_blocker),
@@ -382,9 +411,17 @@ int main(void)
 		cmocka_unit_test(kernel_live__sideband__says_what_processes_do),
 	};
 
+	if (argc > 1) {
+		spin_outermost((unsigned int)strtoul(argv[1], NULL, 10));
+		return 0;
+	}
 	if (geteuid()) {
 		fprintf(stderr, "kernel_live: loads BPF programs, so run it as root.\n");
 		return 1;
+	}
+	if (!(personality(0xffffffff) & ADDR_NO_RANDOMIZE)) {
+		personality(ADDR_NO_RANDOMIZE);
+		execv("/proc/self/exe", argv);
 	}
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
