@@ -11,8 +11,6 @@ import rig
 NOMINAL = {"work_a": 0.60, "work_b": 0.30, "work_c": 0.10}
 MIRROR = {"work_a": 0.10, "work_b": 0.30, "work_c": 0.60}
 NAMES = list(NOMINAL)
-# What the work spends outside its three functions: clocks, the loop around.
-OVERHEAD = 0.01
 
 runs, seconds = (5, 20) if rig.LONG else (2, 8)
 
@@ -37,7 +35,7 @@ def check_shares(leaves, expected, recorder):
     for name in NAMES:
         p = expected[name]
         shares[name] = leaves[name] / n
-        bound = 4 * sqrt(p * (1 - p) / n) + OVERHEAD / 2
+        bound = 4 * sqrt(p * (1 - p) / n)
         assert abs(shares[name] - p) <= bound, \
             f"{name}: {shares[name]:.4f} of {n:.0f} samples, expected {p:.4f} +- {bound:.4f}\n{recorder.why()}"
     return shares

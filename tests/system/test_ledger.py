@@ -17,7 +17,7 @@ runs = 20 if rig.LONG else 6
 def start_load(targets, workloads, cases):
     """Both CPUs busy; processes and threads come and go."""
     targets.start(workloads / "split", "-t", 600)
-    targets.start(cases / "churn", 600, workloads / "brief20")
+    targets.start(cases / "churn", 600, cases / "brief")
     targets.start(cases / "forkchurn", 600)
 
 

@@ -52,7 +52,7 @@ def check_brief(recorder, truth, function_of, least, comm_of=None):
 
 
 def record_runner(directory, argv, *args, **options):
-    with rig.recording(directory, "-a", "-F", 99, *args, **options) as recorder:
+    with rig.recording(directory, "-a", *args, **options) as recorder:
         out = subprocess.run(list(map(str, argv)), capture_output=True, text=True, check=True).stdout
     truth = json.loads(out.splitlines()[-1])
     assert truth["failed"] == 0, truth
@@ -61,8 +61,9 @@ def record_runner(directory, argv, *args, **options):
 
 @pytest.mark.parametrize("program", ["brief20", "brief20.nofp"])
 def test_five_hundred_short_programs(program, tmp_path, workloads):
-    count = COUNT if program == "brief20" else COUNT // 5
-    recorder, truth = record_runner(tmp_path, [workloads / "runner", "-j", 2, "-n", count, workloads / program])
+    # The fewer programs, the higher the rate: the sum of weights is to be within 5 % by more than chance.
+    count, hz = (COUNT, 99) if program == "brief20" else (COUNT // 5, 499)
+    recorder, truth = record_runner(tmp_path, [workloads / "runner", "-j", 2, "-n", count, workloads / program], "-F", hz)
     assert truth["runs"] == count
     check_brief(recorder, truth, lambda comm: "brief_work_000", 0.99)
 
@@ -70,7 +71,8 @@ def test_five_hundred_short_programs(program, tmp_path, workloads):
 def test_hundred_programs_deleted_at_exit(tmp_path, workloads):
     programs = rig.make_distinct(workloads / "brief20.pattern", tmp_path, 100)
     recorder, truth = record_runner(
-        tmp_path, [workloads / "runner", "-j", 2, "-n", 100, *(p for p, _ in programs.values()), "--", "-u"])
+        tmp_path, [workloads / "runner", "-j", 2, "-n", 100, *(p for p, _ in programs.values()), "--", "-u"],
+        "-F", 499)
     assert not list(tmp_path.glob("distinct*"))
     bad = check_brief(recorder, truth, lambda comm: programs.get(comm, ("", ""))[1], 0.90)
     check_reasons(recorder, bad)
@@ -93,10 +95,33 @@ def test_short_programs_in_another_mount_namespace(tmp_path, workloads):
     script = ('mount -t tmpfs none "$1" && cp "$2"/inside* "$1" && cd "$1" && shift 2 && '
               'exec "$0" -j 2 -n 100 "$@" ./inside*')
     recorder, truth = record_runner(
-        tmp_path, ["unshare", "-m", "sh", "-c", script, workloads / "runner", inside, tmp_path])
+        tmp_path, ["unshare", "-m", "sh", "-c", script, workloads / "runner", inside, tmp_path], "-F", 499)
     assert truth["runs"] == 100
     bad = check_brief(recorder, truth, lambda comm: programs.get(comm, ("", ""))[1], 0.90)
     check_reasons(recorder, bad)
+
+
+def test_18_churn(tmp_path, targets, cases):
+    """Programs of 5 to 10 ms by the hundred, dynamic and static, beside threads by the thousand."""
+    targets.start(cases / "churn", 600, cases / "brief")
+    targets.start(cases / "churn", 600, cases / "briefs")
+    targets.start(cases / "forkchurn", 600)
+    with rig.recording(tmp_path, "-a", "-F", 199) as recorder:
+        rig.run_for(60 if rig.LONG else 6)
+    for comm in ("brief", "briefs"):
+        right = every = 0
+        for sample in recorder.pprof.samples:
+            leaf = sample.frames[0] if sample.frames else None
+            path = leaf.mapping.path if leaf and leaf.mapping else ""
+            if sample.labels["comm"] != comm or path.startswith("[kernel") or SYSTEM_MODULES.search(path):
+                continue
+            # The C library of the static one is in its own file.
+            if comm == "briefs" and leaf.name != "brief_work" and leaf.names and "+0x" not in leaf.name:
+                continue
+            every += sample.values[0]
+            right += sample.values[0] if leaf.name == "brief_work" else 0
+        assert right >= 0.9 * every > 0, f"{comm}: {right} of {every}\n{recorder.why()}"
+    assert recorder.folded.leaves("forkchurn")["child_work"] > 0
 
 
 def test_exec_ring(tmp_path, workloads):

@@ -63,7 +63,7 @@ def test_numbers_of_the_summary_hang_together(tmp_path, targets, workloads):
 
 
 def test_totals_are_one_in_all_files(tmp_path, targets, workloads, cases):
-    """Folded, pprof and OTLP in rig.Recorder; here the page and the JSON too."""
+    """Folded, pprof and OTLP in rig.Recorder; here the JSON too (tests/ui adds the page up)."""
     targets.start(workloads / "split", "-t", 600)
     targets.start(cases / "churn", 600, cases / "briefs")
     with rig.recording(tmp_path, "-a", "-F", 199, outputs=ALL) as recorder:
@@ -72,8 +72,6 @@ def test_totals_are_one_in_all_files(tmp_path, targets, workloads, cases):
     total = sum(int(p["period"]) * sum(len(s["timestampsUnixNano"]) for s in p["samples"])
                 for r in request["resourceProfiles"] for sc in r["scopeProfiles"] for p in sc["profiles"])
     assert total == recorder.kind["weight_ns"]
-    page = recorder.outputs["html"].read_text(encoding="utf-8")
-    assert str(recorder.kind["weight_ns"]) in page or re.search(r"<script[^>]*>", page)
 
 
 def test_text_summary(tmp_path, targets, workloads):
