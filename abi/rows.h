@@ -15,9 +15,9 @@
  * A unit is 1 << scale bytes of text: 1 byte on x86-64, 4 on aarch64. Addresses are link-time ones.
  *
  * Memory is words of 4 bytes in blocks of 64 KiB; what "at" fields hold are word numbers, and word
- * N lies in block N / FLY_BLOCK_WORDS. None of these crosses a block's border, and each starts at
- * an even word: the groups of one page, the rules, a run of FLY_RUN_PAGES pages, a run of
- * FLY_RUN_SHAPES words of shapes.
+ * N lies in block N / FLY_BLOCK_WORDS. None of these crosses a block's border: the groups of one
+ * page, the rules, a run of FLY_RUN_PAGES pages (starts at an even word), a run of FLY_RUN_SHAPES
+ * words of shapes. Rule 0 is FLY_CFA_NONE; shape 0 is none.
  *
  * The includer provides __u8 .. __u64 and __s16, __s32 (linux/types.h or bpf/types.h).
  */
@@ -101,6 +101,16 @@ static inline __s32 fly_rule_add(const struct fly_rule *rule)
 
 #define fly_group_make(low, shape) ((__u32)(low) << 16 | (__u32)(shape))
 #define fly_half_make(rule, units) ((__u16)((rule) << 4 | (units)))
+
+/* What a block is asked for; all parts share one space of words in the kernel. */
+enum fly_part { FLY_PART_PAGES, FLY_PART_GROUPS, FLY_PART_SHAPES, FLY_PART_RULES };
+
+/* What a look-up answers. */
+enum fly_find {
+	FLY_FIND_RULE,
+	FLY_FIND_OUTSIDE, /* the address is in no page of the table */
+	FLY_FIND_ABSENT,  /* the page, or a part of the table, is not in memory */
+};
 
 /* Where a binary's table is. */
 struct fly_table {

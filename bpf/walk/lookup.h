@@ -7,10 +7,11 @@
  *
  * No helpers here. The includer defines, before it includes this file,
  *
- *	FLY_ROWS_BLOCK(space, at)  a const void * for the block that holds word `at`, NULL: not
- *there FLY_ROWS_WORD(block, at)   the word `at` as __u32;   BPF masks at with FLY_BLOCK_WORDS - 1
- *	FLY_ROWS_HALF(block, n)    half n of 2 bytes;        BPF masks n with 2 * FLY_BLOCK_WORDS -
- *1 FLY_ROWS_PAIR(block, at)   words `at`, even, and the next as one __u64 load
+ *	FLY_ROWS_BLOCK(space, part, at)  a const void * for the block that holds word `at` of a
+ *	                                 FLY_PART_x, NULL: not there. BPF has all parts in one space
+ *	FLY_ROWS_WORD(block, at)  the word `at` as __u32;   BPF masks at with FLY_BLOCK_WORDS - 1
+ *	FLY_ROWS_HALF(block, n)   half n of 2 bytes;        BPF masks n with 2 * FLY_BLOCK_WORDS - 1
+ *	FLY_ROWS_PAIR(block, at)  words `at`, even, and the next as one __u64 load
  *
  * and FLY_ROWS_SPACE, the type of space (what the block look-up needs), and FLY_ROWS_INLINE where
  * plain `inline` is not enough. A reader may run beside the writer: what it finds may be stale, but
@@ -24,10 +25,6 @@
 #ifndef FLY_ROWS_INLINE
 #define FLY_ROWS_INLINE inline __attribute__((always_inline))
 #endif
-
-#define FLY_FIND_RULE	 0
-#define FLY_FIND_OUTSIDE 1 /* the address is in no page of the table */
-#define FLY_FIND_ABSENT	 2 /* the page, or a part of the table, is not in memory */
 
 /* Keeps the compiler from making a branch of arithmetic. */
 #define FLY_ROWS_OPAQUE(v) __asm__ volatile("" : "+r"(v))
@@ -74,7 +71,7 @@ static FLY_ROWS_INLINE int fly_rows_rule(FLY_ROWS_SPACE space, const struct fly_
 					 __u32 number, struct fly_rule *ret)
 {
 	__u32 at = table->rules_at + number * FLY_RULE_WORDS;
-	const void *block = FLY_ROWS_BLOCK(space, at);
+	const void *block = FLY_ROWS_BLOCK(space, FLY_PART_RULES, at);
 	__u32 word;
 
 	if (!block)
@@ -103,7 +100,7 @@ static FLY_ROWS_INLINE int fly_rows_find(FLY_ROWS_SPACE space, const struct fly_
 		return FLY_FIND_OUTSIDE;
 	at = table->pages_at[(number / FLY_RUN_PAGES) & (FLY_PAGE_RUNS - 1)] +
 	     2 * ((__u32)number & (FLY_RUN_PAGES - 1));
-	block = FLY_ROWS_BLOCK(space, at);
+	block = FLY_ROWS_BLOCK(space, FLY_PART_PAGES, at);
 	if (!block)
 		return FLY_FIND_ABSENT;
 	page = FLY_ROWS_PAIR(block, at);
@@ -114,7 +111,7 @@ static FLY_ROWS_INLINE int fly_rows_find(FLY_ROWS_SPACE space, const struct fly_
 		__u32 key = low << 16 | 0xffffu;
 
 		at = fly_page_at(page);
-		block = FLY_ROWS_BLOCK(space, at);
+		block = FLY_ROWS_BLOCK(space, FLY_PART_GROUPS, at);
 		if (!block)
 			return FLY_FIND_ABSENT;
 		group = FLY_ROWS_WORD(block,
@@ -123,7 +120,7 @@ static FLY_ROWS_INLINE int fly_rows_find(FLY_ROWS_SPACE space, const struct fly_
 			__u32 shape = group & 0xffffu;
 
 			at = table->shapes_at[shape / FLY_RUN_SHAPES] + shape % FLY_RUN_SHAPES;
-			block = FLY_ROWS_BLOCK(space, at);
+			block = FLY_ROWS_BLOCK(space, FLY_PART_SHAPES, at);
 			if (!block)
 				return FLY_FIND_ABSENT;
 			rule = fly_rows_half(block, 2 * at, (low - (group >> 16)) >> table->scale);

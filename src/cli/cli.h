@@ -12,6 +12,7 @@ int cli_record(int argc, char **argv);
 int cli_plan(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_explain(int argc, char **argv);
+int cli_unwind(int argc, char **argv);
 
 /* One sentence of usage error on stderr, with where to look. Returns AGENT_EXIT_USAGE. */
 int cli_usage_error(const char *command, const char *fmt, ...)

@@ -18,6 +18,7 @@ static const struct {
 	{"plan", cli_plan, "show what kernel memory would be used, before anything is created"},
 	{"doctor", cli_doctor, "say whether this machine can run flyball, and if not, why"},
 	{"explain", cli_explain, "explain a reason or a directive"},
+	{"unwind", cli_unwind, "show a binary's unwind table, or check it against libdw"},
 };
 
 static void print_help(FILE *to)
