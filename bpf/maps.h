@@ -12,15 +12,20 @@
 
 #include "abi/control.h"
 #include "abi/records.h"
+#include "walk/walk.h"
 
-#define FLY_FRAME_SLOTS 256 /* power of two above 2 * FLY_MAX_FRAMES, so that an index is masked   \
-			     */
+#define FLY_FRAME_SLOTS                                                                            \
+	256 /* power of two above 2 * FLY_MAX_FRAMES, so that an index is masked                   \
+	     */
 
 /* Per CPU. The sampling program owns all but wake_ns and is_wake_due. */
 struct fly_scratch {
 	__u64 wake_ns;	   /* of the last wake-up for an exec on this CPU */
 	__u32 is_wake_due; /* an exec came too soon after another to be woken for */
 	__u32 is_busy;
+	struct fly_walk walk;
+	__u32 walk_depth;
+	__u32 pad;
 	__u8 record[sizeof(struct fly_sample) + FLY_FRAME_SLOTS * sizeof(__u64)]
 		__attribute__((aligned(8)));
 };

