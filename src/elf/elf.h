@@ -41,8 +41,11 @@ struct elf_info {
 };
 
 struct elf_file;
-/* Borrows fd, which must stay open and readable until elf_close. */
+/* Borrows fd, which must stay open and readable until elf_close. -EBADMSG: no ELF file, or damaged;
+ * -EOPNOTSUPP: another machine's; -ERANGE: past a limit. */
 int elf_open(int fd, struct elf_file **ret, struct why *why);
+/* The same over an image in memory (the vDSO, tests), borrowed. */
+int elf_open_memory(const void *image, size_t bytes, struct elf_file **ret, struct why *why);
 void elf_close(struct elf_file *elf);
 const struct elf_info *elf_get_info(const struct elf_file *elf);
 
@@ -50,12 +53,14 @@ const struct elf_info *elf_get_info(const struct elf_file *elf);
 int elf_offset_to_vaddr(const struct elf_info *info, uint64_t offset, uint64_t *ret_vaddr);
 
 /* Streams every defined function symbol (STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE in an executable
- * section) of .symtab, then of .dynsym. visit returns 0 to go on. name_offset is for
- * elf_symbol_name. At most max_symbols are visited (-ERANGE past it). Returns 0 with no symbol
- * table at all. */
+ * section) of .symtab, then of .dynsym. visit returns 0 to go on; what else it returns ends the
+ * call and is returned. name_offset is for elf_symbol_name. At most max_symbols entries are looked
+ * at (-ERANGE past it). Returns 0 with no symbol table at all. Without section headers .dynsym is
+ * found through PT_DYNAMIC. */
 struct elf_symbol {
 	uint64_t vaddr, size;
 	uint32_t name_offset;
+	uint16_t section;      /* st_shndx */
 	uint8_t type, binding; /* STT_x, STB_x */
 	bool dynamic;	       /* from .dynsym */
 };
@@ -65,5 +70,8 @@ int elf_symbols(struct elf_file *elf, uint64_t max_symbols, elf_symbol_visit vis
 /* Reads a name into out (always NUL-terminated, cut at out_size - 1). */
 int elf_symbol_name(struct elf_file *elf, const struct elf_symbol *symbol, char *out,
 		    size_t out_size);
+/* Addresses of the section a symbol lies in. -ENOENT without section headers. */
+int elf_section_range(struct elf_file *elf, uint16_t section, uint64_t *ret_start,
+		      uint64_t *ret_end);
 
 #endif

@@ -16,8 +16,10 @@
 
 #include "elf/elf.h"
 
-#define SYMBOL_NAME_MAX 1024 /* bytes with NUL, after demangling */
-#define SYMBOL_GAP_MAX	65536
+#define SYMBOL_NAME_MAX	  1024 /* bytes with NUL, after demangling */
+#define SYMBOL_GAP_MAX	  65536
+#define SYMBOL_TABLE_MAX  4000000 /* symbol table entries looked at per file */
+#define SYMBOL_KERNEL_GAP 4096	  /* past the last text symbol of the kernel or of a module */
 
 struct symbol_query {
 	uint64_t address; /* link-time address (files), absolute (kernel) */
@@ -35,11 +37,18 @@ int symbol_lookup_file(struct elf_file *elf, struct symbol_query *queries, size_
 int symbol_lookup_vdso(struct symbol_query *queries, size_t count, struct why *why);
 
 /* Kernel, modules, BPF programs, from a stream in the form of /proc/kallsyms. -EACCES when every
- * address in it is zero (kptr_restrict): nothing is named then. */
+ * address in it is zero (kptr_restrict): nothing is named then. The form has no sizes: a text
+ * symbol covers up to the next symbol of any type, at most SYMBOL_GAP_MAX bytes, and at most
+ * SYMBOL_KERNEL_GAP where what follows is not text of the same module. Marks of a region
+ * (_etext, __x_start) end what is before them and name nothing. */
 int symbol_lookup_kallsyms(FILE *kallsyms, struct symbol_query *queries, size_t count,
 			   struct why *why);
 
 /* out gets the demangled name, or the mangled one; valid UTF-8, no control characters. */
 void symbol_demangle(const char *mangled, char *out, size_t out_size);
+/* A limit on the time of one name, for processes that meet hostile ones: a SIGVTALRM every 50 ms of
+ * own CPU time; a name still at it after two of them stays mangled. Once, before seccomp. Without
+ * it only output is limited. One thread may demangle then. */
+int symbol_demangle_guard(void);
 
 #endif
