@@ -27,6 +27,9 @@ struct fly_control {
 	__u64 wake_bytes;      /* force a wake-up when this much is unread (CPU-5) */
 	__u32 is_woken;	       /* BPF sets it when it forced a wake-up, the reader clears it */
 	__u32 own_tgid;	       /* reserved for the governor: our own main process */
+	__u64 exec_wake_ns;    /* BPF: when the reader was last woken for an exec */
+	__u32 is_exec_waiting; /* BPF: an exec came too soon after that to be woken for */
+	__u32 pad;
 };
 
 /* Two elements per CPU, so that no counter has two writers at different interrupt levels: the
@@ -55,6 +58,6 @@ struct fly_counters {
 	__u64 wakeups;	  /* forced */
 };
 
-_Static_assert(sizeof(struct fly_control) == 56, "abi: fly_control");
+_Static_assert(sizeof(struct fly_control) == 72, "abi: fly_control");
 
 #endif

@@ -18,19 +18,16 @@
 	256 /* power of two above 2 * FLY_MAX_FRAMES, so that an index is masked                   \
 	     */
 
-/* Per CPU. The sampling program owns all but wake_ns and is_wake_due. */
+/* Per CPU, the sampling program's. */
 struct fly_scratch {
-	__u64 wake_ns;	   /* of the last wake-up for an exec on this CPU */
-	__u32 is_wake_due; /* an exec came too soon after another to be woken for */
 	__u32 is_busy;
-	struct fly_walk walk;
 	__u32 walk_depth;
-	__u32 pad;
+	struct fly_walk walk;
 	__u8 record[sizeof(struct fly_sample) + FLY_FRAME_SLOTS * sizeof(__u64)]
 		__attribute__((aligned(8)));
 };
 
-/* Two pages. User space writes through mmap, BPF reads; BPF writes is_woken alone. */
+/* Two pages. User space writes through mmap; BPF reads, and writes what says so. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -76,6 +73,10 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } fly_cgroup __weak SEC(".maps");
+
+/* The reader is woken for a program just executed at most once in this time on the whole node: a
+ * build executes hundreds per second. */
+#define FLY_EXEC_WAKE_NS 4000000ULL
 
 static __always_inline struct fly_control *fly_control_get(void)
 {

@@ -12,8 +12,6 @@
 
 #include <bpf/bpf_tracing.h>
 
-#define EXEC_WAKE_NS 4000000ULL
-
 static __always_inline struct fly_counters *process_counters(void)
 {
 	__u32 set = FLY_COUNTERS_PROCESS;
@@ -26,21 +24,16 @@ static __always_inline void count(__u64 *counter, __u64 by)
 	__sync_fetch_and_add(counter, by);
 }
 
-/* At most one wake-up in 4 ms and CPU; a program that comes too soon is woken for by its first
- * sample. */
-static __always_inline __u64 exec_wake_flags(__u64 now)
+/* A program that comes too soon after another is woken for by the next sample that is late enough.
+ */
+static __always_inline __u64 exec_wake_flags(struct fly_control *control, __u64 now)
 {
-	__u32 zero = 0;
-	struct fly_scratch *scratch = bpf_map_lookup_elem(&fly_scratch, &zero);
-
-	if (!scratch)
-		return BPF_RB_NO_WAKEUP;
-	if (now - scratch->wake_ns < EXEC_WAKE_NS) {
-		scratch->is_wake_due = 1;
+	if (now - control->exec_wake_ns < FLY_EXEC_WAKE_NS) {
+		control->is_exec_waiting = 1;
 		return BPF_RB_NO_WAKEUP;
 	}
-	scratch->wake_ns = now;
-	scratch->is_wake_due = 0;
+	control->exec_wake_ns = now;
+	control->is_exec_waiting = 0;
 	return BPF_RB_FORCE_WAKEUP;
 }
 
@@ -66,17 +59,18 @@ static __always_inline int on_exec(struct task_struct *task, int old_tid, struct
 				   bool is_marked_only)
 {
 	struct fly_counters *counters = process_counters();
+	struct fly_control *control = fly_control_get();
 	struct fly_exec exec = {0};
 	__u64 flags;
 
-	if (!fly_control_get() || !counters)
+	if (!control || !counters)
 		return 0;
 	if (is_marked_only && !fly_is_marked(task))
 		return 0;
 	exec.time_ns = bpf_ktime_get_ns();
 	exec.old_tid = (__u32)old_tid;
 	fill_exec(&exec, task, bprm);
-	flags = exec_wake_flags(exec.time_ns);
+	flags = exec_wake_flags(control, exec.time_ns);
 	if (bpf_ringbuf_output(&fly_ring, &exec, sizeof(exec), flags)) {
 		count(&counters->execs_lost, 1);
 	} else {

@@ -12,8 +12,6 @@
 	bpf_probe_read_user((dst), (bytes), (const void *)(unsigned long)(address))
 #include "walk/fp.h"
 
-#define EXEC_WAKE_NS 4000000ULL
-
 /* What one run works with. */
 struct run {
 	struct fly_perf_context *ctx;
@@ -187,15 +185,14 @@ static __always_inline void fill_header(struct run *run, struct fly_sample *samp
 static __always_inline __u64 wake_flags(struct run *run)
 {
 	struct fly_control *control = run->control;
-	struct fly_scratch *scratch = run->scratch;
 
 	if (run->unread_bytes > control->wake_bytes && !*(volatile __u32 *)&control->is_woken) {
 		control->is_woken = 1;
 		return BPF_RB_FORCE_WAKEUP;
 	}
-	if (scratch->is_wake_due && run->time_ns - scratch->wake_ns >= EXEC_WAKE_NS) {
-		scratch->is_wake_due = 0;
-		scratch->wake_ns = run->time_ns;
+	if (control->is_exec_waiting && run->time_ns - control->exec_wake_ns >= FLY_EXEC_WAKE_NS) {
+		control->is_exec_waiting = 0;
+		control->exec_wake_ns = run->time_ns;
 		return BPF_RB_FORCE_WAKEUP;
 	}
 	return BPF_RB_NO_WAKEUP;

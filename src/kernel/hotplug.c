@@ -33,29 +33,28 @@ static int open_cpu(struct kernel *kernel, uint32_t cpu, struct why *why)
 		err = why_set(why, -errno, "epoll: %s", strerror(errno));
 	if (err) {
 		kernel_sideband_close(&slot->side);
-		kernel_clock_close(&slot->clock, &kernel->enabled_gone_ns);
+		kernel_clock_close(&slot->clock, &slot->enabled_gone_ns);
 	}
 	return err;
 }
 
 static void close_cpu(struct kernel *kernel, uint32_t cpu)
 {
-	kernel_clock_close(&kernel->cpus[cpu].clock, &kernel->enabled_gone_ns);
+	kernel_clock_close(&kernel->cpus[cpu].clock, &kernel->cpus[cpu].enabled_gone_ns);
 	kernel_sideband_close(&kernel->cpus[cpu].side);
 }
 
 int kernel_cpus_open(struct kernel *kernel, struct why *why)
 {
-	struct kernel_cpus possible, online;
-	int err = kernel_cpus_read("possible", &possible, why);
+	struct kernel_cpus online;
+	int err = kernel_cpus_read("possible", &kernel->possible, why);
 
 	if (!err)
 		err = kernel_cpus_read("online", &online, why);
 	if (err)
 		return err;
-	kernel->possible = possible.count;
-	kernel->cpu_count = possible.limit;
-	kernel->sideband_bytes = kernel_sideband_ring_bytes(possible.count);
+	kernel->cpu_count = kernel->possible.limit;
+	kernel->sideband_bytes = kernel_sideband_ring_bytes(kernel->possible.count);
 	kernel->cpus = mem_array(MEM_KERNEL, kernel->cpu_count, sizeof(*kernel->cpus));
 	if (!kernel->cpus)
 		return why_set(why, -ENOMEM, "no memory for %u CPUs", kernel->cpu_count);

@@ -284,6 +284,7 @@ int kernel_start(struct kernel *kernel, struct why *why)
 		if (kernel->cpus[cpu].side.fd >= 0)
 			ioctl(kernel->cpus[cpu].side.fd, PERF_EVENT_IOC_ENABLE, 0);
 	}
+	kernel_idle_read(kernel, true);
 	err = kernel_clock_start(kernel, why);
 	if (err)
 		return err;
@@ -294,6 +295,8 @@ int kernel_start(struct kernel *kernel, struct why *why)
 
 void kernel_stop(struct kernel *kernel)
 {
+	if (kernel->is_running)
+		kernel_idle_read(kernel, false);
 	kernel->is_running = false;
 	for (uint32_t cpu = 0; kernel->cpus && cpu < kernel->cpu_count; cpu++) {
 		kernel_clock_disable(&kernel->cpus[cpu].clock);
@@ -325,16 +328,33 @@ static void add_counters(struct kernel_ledger *ledger, const struct fly_counters
 	ledger->wakeups += counters->wakeups;
 }
 
+static uint64_t enabled_ns(const struct kernel_cpu *cpu)
+{
+	return cpu->enabled_gone_ns +
+	       (cpu->clock.fd >= 0 ? kernel_clock_enabled_ns(&cpu->clock) : 0);
+}
+
+/* Values come for possible CPUs in order of their numbers, which may have gaps. */
 static int sum_counters(struct kernel *kernel, struct kernel_ledger *ledger)
 {
 	size_t stride = (sizeof(struct fly_counters) + 7) & ~(size_t)7;
-	uint8_t *values = mem_array(MEM_KERNEL, kernel->possible, stride);
+	uint8_t *values = mem_array(MEM_KERNEL, kernel->possible.count, stride);
 	int err = values ? 0 : -ENOMEM;
 
 	for (uint32_t set = 0; set < FLY_COUNTERS_SETS && !err; set++) {
+		const uint8_t *at = values;
+
 		err = bpf_map_lookup_elem(kernel->counters_fd, &set, values);
-		for (uint32_t i = 0; i < kernel->possible && !err; i++)
-			add_counters(ledger, (const void *)(values + i * stride));
+		for (uint32_t cpu = 0; cpu < kernel->cpu_count && !err; cpu++) {
+			if (!kernel_cpus_has(&kernel->possible, cpu))
+				continue;
+			add_counters(ledger, (const void *)at);
+			if (set == FLY_COUNTERS_SAMPLE)
+				ledger->missed_by_kernel += kernel_missed(
+					&kernel->cpus[cpu], kernel->period_ns, (const void *)at,
+					enabled_ns(&kernel->cpus[cpu]));
+			at += stride;
+		}
 	}
 	mem_free(MEM_KERNEL, values);
 	return err;
@@ -344,19 +364,15 @@ int kernel_ledger_get(struct kernel *kernel, struct kernel_ledger *ret)
 {
 	struct kernel_ledger ledger = {.period_ns = kernel->period_ns,
 				       .sideband_lost = kernel->sideband_lost};
-	uint64_t enabled_ns = kernel->enabled_gone_ns, expected;
-	int err = sum_counters(kernel, &ledger);
+	int err;
 
+	if (kernel->is_running)
+		kernel_idle_read(kernel, false);
+	err = sum_counters(kernel, &ledger);
 	if (err)
 		return err;
-	for (uint32_t cpu = 0; cpu < kernel->cpu_count; cpu++) {
-		if (kernel->cpus[cpu].clock.fd < 0)
-			continue;
-		enabled_ns += kernel_clock_enabled_ns(&kernel->cpus[cpu].clock);
-		ledger.cpus++;
-	}
-	expected = enabled_ns / kernel->period_ns;
-	ledger.missed_by_kernel = expected > ledger.ticks ? expected - ledger.ticks : 0;
+	for (uint32_t cpu = 0; cpu < kernel->cpu_count; cpu++)
+		ledger.cpus += kernel->cpus[cpu].clock.fd >= 0;
 	/* What the reader refused was submitted, and is not delivered. */
 	ledger.submitted -= kernel->invalid;
 	ledger.submitted_ns -= kernel->invalid_ns;

@@ -136,7 +136,7 @@ struct kernel_ledger {
 	uint64_t ticks, idle, filtered, taken, taken_ns, submitted, submitted_ns;
 	uint64_t dropped[FLY_DROP_COUNT], dropped_ns[FLY_DROP_COUNT];
 	uint64_t run_ns, runs;	   /* of our BPF programs */
-	uint64_t missed_by_kernel; /* estimate: enabled time / period - ticks */
+	uint64_t missed_by_kernel; /* estimate: enabled time / period - ticks, idle left out */
 	uint64_t sideband_lost, execs_lost;
 	uint64_t marks_lost; /* children that could not be marked and so were not followed */
 	uint64_t wakeups;    /* of the reader, forced */

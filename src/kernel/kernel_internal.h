@@ -106,6 +106,8 @@ int kernel_clock_start(struct kernel *kernel, struct why *why);
 struct kernel_cpu {
 	struct kernel_clock_cpu clock;
 	struct kernel_sideband_cpu side;
+	uint64_t enabled_gone_ns;	 /* of events already closed */
+	uint64_t idle_start_ns, idle_ns; /* by /proc/stat: at the start, and as last read */
 };
 struct kernel {
 	struct kernel_options options;
@@ -115,13 +117,12 @@ struct kernel {
 	struct ring_buffer *ring;
 	int sample_fd; /* the program */
 	int exec_link_fd, fork_link_fd, counters_fd, marks_fd;
-	uint32_t possible;  /* CPUs */
+	struct kernel_cpus possible;
 	uint32_t cpu_count; /* length of cpus[] */
 	struct kernel_cpu *cpus;
 	uint64_t period_ns;
 	uint64_t sideband_bytes;
-	uint64_t enabled_gone_ns; /* of events already closed */
-	uint64_t scan_ns;	  /* last look at hotplug */
+	uint64_t scan_ns; /* last look at hotplug */
 	int epoll_fd;
 	bool is_running, is_behind;
 	uint64_t last_record_ns, last_exec_ns;
@@ -144,6 +145,11 @@ int kernel_cpus_open(struct kernel *kernel, struct why *why);
 void kernel_cpus_close(struct kernel *kernel);
 /* Looks for CPUs that came, went, or came back (their events are dead then). */
 void kernel_cpus_follow(struct kernel *kernel, uint64_t now_ns);
+/* missed.c */
+void kernel_idle_parse(struct kernel *kernel, const char *stat_text, bool is_start);
+void kernel_idle_read(struct kernel *kernel, bool is_start);
+uint64_t kernel_missed(const struct kernel_cpu *cpu, uint64_t period_ns,
+		       const struct fly_counters *counters, uint64_t enabled_ns);
 /* memory.c */
 void kernel_memory_measure(struct kernel *kernel);
 /* doctor.c: whether this kernel can freeze on user reads in interrupts. signature: what Ubuntu has

@@ -14,7 +14,7 @@
 
 #define PAGE		     4096ULL
 #define MAP_HEADER	     320ULL /* struct bpf_array; bpf_ringbuf_map takes 304 */
-#define SCRATCH_BYTES	     (56 + sizeof(struct fly_sample) + 256 * 8)
+#define SCRATCH_BYTES	     (40 + sizeof(struct fly_sample) + 256 * 8)
 #define PROGRAM_BYTES	     (48ULL << 10) /* instructions and machine code of three programs */
 #define BTF_BYTES	     (48ULL << 10)
 #define BUDGET_MAX	     (64ULL << 20)
