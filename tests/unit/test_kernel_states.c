@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What the sampling program says of unusual tasks, on the running kernel (needs root): 32-bit
+ * programs, io_uring workers, kernel threads, threads of a C library, small depths.
+ */
+#include "kernel/kernel_internal.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/io_uring.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+struct seen {
+	uint32_t tgid;
+	uint64_t samples, wrong, cut;
+	void (*judge)(struct seen *seen, const struct fly_sample *sample);
+};
+
+static void look(void *ctx, const struct kernel_event *event)
+{
+	struct seen *seen = ctx;
+
+	if (event->type == KERNEL_EVENT_SAMPLE && event->tgid == seen->tgid)
+		seen->judge(seen, event->sample);
+}
+
+/* Runs what in a child that is sampled for ms, and judges its samples. */
+static void sample_child(void (*what)(void), unsigned int ms, uint32_t depth, struct seen *seen)
+{
+	struct kernel_options options;
+	struct kernel *kernel;
+	struct why why = {""};
+	pid_t parent = getpid(), pid;
+	uint64_t end;
+
+	kernel_options_init(&options);
+	options.hz = 499;
+	options.depth = depth;
+	if (kernel_open(&options, &kernel, &why) || kernel_start(kernel, &why))
+		fail_msg("%s", why.text);
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() == parent)
+			what();
+		_exit(1);
+	}
+	seen->tgid = (uint32_t)pid;
+	for (end = clock_monotonic_ns() + ms * 1000000ULL; clock_monotonic_ns() < end;) {
+		struct pollfd fd = {.fd = kernel_fd(kernel), .events = POLLIN};
+
+		poll(&fd, 1, 50);
+		kernel_poll(kernel, false, look, seen);
+	}
+	kernel_stop(kernel);
+	kernel_poll(kernel, true, look, seen);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	kernel_close(kernel);
+	printf("%lu samples, %lu wrong, %lu cut\n", seen->samples, seen->wrong, seen->cut);
+}
+
+/* ---------------------------------------------------------------- a 32-bit program */
+static void run_compat(void)
+{
+	/* jmp to itself, in the smallest 32-bit program there is. */
+	struct {
+		Elf32_Ehdr header;
+		Elf32_Phdr segment;
+		uint8_t code[4];
+	} program = {
+		.header = {.e_ident = {0x7f, 'E', 'L', 'F', ELFCLASS32, ELFDATA2LSB, EV_CURRENT},
+			   .e_type = ET_EXEC,
+			   .e_machine = EM_386,
+			   .e_version = EV_CURRENT,
+			   .e_entry = 0x8048000 + offsetof(typeof(program), code),
+			   .e_phoff = offsetof(typeof(program), segment),
+			   .e_ehsize = sizeof(Elf32_Ehdr),
+			   .e_phentsize = sizeof(Elf32_Phdr),
+			   .e_phnum = 1},
+		.segment = {.p_type = PT_LOAD,
+			    .p_vaddr = 0x8048000,
+			    .p_filesz = sizeof(program),
+			    .p_memsz = sizeof(program),
+			    .p_flags = PF_R | PF_X,
+			    .p_align = 4096},
+		.code = {0xeb, 0xfe},
+	};
+	char *const args[] = {"compat", NULL};
+	int fd = memfd_create("compat", MFD_CLOEXEC);
+
+	if (write(fd, &program, sizeof(program)) == sizeof(program))
+		fexecve(fd, args, args + 1);
+}
+
+static void judge_compat(struct seen *seen, const struct fly_sample *sample)
+{
+	const uint64_t *user = (const uint64_t *)sample->frames + sample->kernel_frames;
+
+	if (!(sample->state & FLY_STATE_COMPAT))
+		return; /* before its exec */
+	seen->samples++;
+	seen->wrong += sample->user_frames != 1 || user[0] >> 12 != 0x8048 ||
+		       !(sample->cut & 1u << FLY_CUT_COMPAT_TASK);
+}
+
+static void kernel_states__compat__leaf_only_and_flagged(void **state)
+{
+	struct seen seen = {.judge = judge_compat};
+
+	(void)state;
+	sample_child(run_compat, 500, FLY_MAX_FRAMES, &seen);
+	assert_true(seen.samples > 20);
+	assert_int_equal(seen.wrong, 0);
+}
+
+/* ---------------------------------------------------------------- io_uring workers */
+#define READ_BYTES (64u << 20)
+
+/* Reads /dev/zero through a worker, for ever. */
+static void run_io_worker(void)
+{
+	struct io_uring_params params = {0};
+	int ring = (int)syscall(SYS_io_uring_setup, 4, &params);
+	int zero = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+	void *buffer =
+		mmap(NULL, READ_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct io_uring_sqe *sqe;
+	uint8_t *sq, *cq;
+
+	if (ring < 0 || zero < 0 || buffer == MAP_FAILED)
+		_exit(2);
+	sq = mmap(NULL, params.sq_off.array + params.sq_entries * 4, PROT_READ | PROT_WRITE,
+		  MAP_SHARED, ring, IORING_OFF_SQ_RING);
+	cq = mmap(NULL, params.cq_off.cqes + params.cq_entries * sizeof(struct io_uring_cqe),
+		  PROT_READ | PROT_WRITE, MAP_SHARED, ring, IORING_OFF_CQ_RING);
+	sqe = mmap(NULL, params.sq_entries * sizeof(*sqe), PROT_READ | PROT_WRITE, MAP_SHARED, ring,
+		   IORING_OFF_SQES);
+	if (sq == MAP_FAILED || cq == MAP_FAILED || sqe == MAP_FAILED)
+		_exit(2);
+	for (uint32_t n = 0;; n++) {
+		*sqe = (struct io_uring_sqe){.opcode = IORING_OP_READ,
+					     .flags = IOSQE_ASYNC,
+					     .fd = zero,
+					     .addr = (uintptr_t)buffer,
+					     .len = READ_BYTES};
+		((uint32_t *)(sq + params.sq_off.array))[n & (params.sq_entries - 1)] = 0;
+		__atomic_store_n((uint32_t *)(sq + params.sq_off.tail), n + 1, __ATOMIC_RELEASE);
+		if (syscall(SYS_io_uring_enter, ring, 1, 1, IORING_ENTER_GETEVENTS, NULL, 0) < 0)
+			_exit(2);
+		__atomic_store_n((uint32_t *)(cq + params.cq_off.head), n + 1, __ATOMIC_RELEASE);
+	}
+}
+
+static void judge_io_worker(struct seen *seen, const struct fly_sample *sample)
+{
+	if (strncmp(sample->comm, "iou-wrk-", 8))
+		return;
+	seen->samples++;
+	seen->wrong += !(sample->state & FLY_STATE_IO_WORKER) || sample->user_frames ||
+		       !sample->kernel_frames || sample->cut;
+}
+
+static void kernel_states__io_worker__has_no_user_stack(void **state)
+{
+	struct seen seen = {.judge = judge_io_worker};
+
+	(void)state;
+	sample_child(run_io_worker, 700, FLY_MAX_FRAMES, &seen);
+	assert_true(seen.samples > 20);
+	assert_int_equal(seen.wrong, 0);
+}
+
+/* ---------------------------------------------------------------- threads, system calls, depth */
+static volatile unsigned long spin_sink;
+static volatile bool spin_is_over;
+
+static __attribute__((noinline)) void *spin_thread(void *arg)
+{
+	while (!spin_is_over)
+		spin_sink++;
+	return arg;
+}
+
+static void run_thread(void)
+{
+	pthread_t thread;
+
+	if (!pthread_create(&thread, NULL, spin_thread, NULL))
+		pthread_join(thread, NULL);
+}
+
+static void judge_thread(struct seen *seen, const struct fly_sample *sample)
+{
+	const uint64_t *user = (const uint64_t *)sample->frames + sample->kernel_frames;
+
+	if (sample->tid == sample->tgid || !sample->user_frames ||
+	    user[0] - (uintptr_t)spin_thread > 256)
+		return;
+	seen->samples++;
+	/* The C library starts threads with frame pointer 0, and keeps it so or puts an own value.
+	 */
+	seen->wrong += sample->user_frames < 2;
+	seen->wrong += (sample->cut & ~(1u << FLY_CUT_FRAME_POINTER_LOST)) != 0;
+	seen->cut += sample->cut != 0;
+}
+
+static void kernel_states__thread__ends_in_start_code(void **state)
+{
+	struct seen seen = {.judge = judge_thread};
+
+	(void)state;
+	sample_child(run_thread, 500, FLY_MAX_FRAMES, &seen);
+	assert_true(seen.samples > 20);
+	assert_int_equal(seen.wrong, 0);
+}
+
+static __attribute__((noinline)) void read_zero(int fd, void *buffer, size_t bytes)
+{
+	if (read(fd, buffer, bytes) < 0)
+		_exit(2);
+	spin_sink++;
+}
+
+static void run_syscalls(void)
+{
+	static char buffer[1 << 20];
+	int zero = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+
+	for (;;)
+		read_zero(zero, buffer, sizeof(buffer));
+}
+
+static void judge_syscalls(struct seen *seen, const struct fly_sample *sample)
+{
+	const uint64_t *user = (const uint64_t *)sample->frames + sample->kernel_frames;
+	const uint8_t *before;
+
+	if (!(sample->state & FLY_STATE_IN_SYSCALL) || sample->kernel_frames < 2)
+		return;
+	seen->samples++;
+	/* The C library lies at the same place here: look at the instruction itself. */
+	before = (const uint8_t *)(uintptr_t)(user[0] - 2);
+	seen->wrong += sample->user_frames < 1 || before[0] != 0x0f || before[1] != 0x05;
+	for (uint32_t i = 0; i < sample->kernel_frames; i++)
+		seen->wrong += sample->frames[i] < 0xffff800000000000;
+}
+
+static void kernel_states__syscall__pc_follows_the_instruction(void **state)
+{
+	struct seen seen = {.judge = judge_syscalls};
+
+	(void)state;
+	sample_child(run_syscalls, 500, FLY_MAX_FRAMES, &seen);
+	assert_true(seen.samples > 20);
+	assert_int_equal(seen.wrong, 0);
+}
+
+static void judge_depth(struct seen *seen, const struct fly_sample *sample)
+{
+	if (!(sample->state & FLY_STATE_IN_SYSCALL) || sample->kernel_frames < 2)
+		return;
+	seen->samples++;
+	seen->wrong += sample->kernel_frames != 2 || sample->user_frames > 2;
+	seen->wrong += !(sample->cut & 1u << FLY_CUT_KERNEL_DEPTH_LIMIT);
+}
+
+static void kernel_states__depth__is_kept_and_flagged(void **state)
+{
+	struct seen seen = {.judge = judge_depth};
+
+	(void)state;
+	sample_child(run_syscalls, 300, 2, &seen);
+	assert_true(seen.samples > 10);
+	assert_int_equal(seen.wrong, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(kernel_states__compat__leaf_only_and_flagged),
+		cmocka_unit_test(kernel_states__io_worker__has_no_user_stack),
+		cmocka_unit_test(kernel_states__thread__ends_in_start_code),
+		cmocka_unit_test(kernel_states__syscall__pc_follows_the_instruction),
+		cmocka_unit_test(kernel_states__depth__is_kept_and_flagged),
+	};
+
+	if (geteuid()) {
+		fprintf(stderr, "kernel_states: loads BPF programs, so run it as root.\n");
+		return 1;
+	}
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
