@@ -3,9 +3,9 @@
  * guest-split SECONDS REPORT: burns SECONDS of CPU time, 60 % in work_a, 30 % in work_b, 10 % in
  * work_c, and writes its own CPU time in nanoseconds (getrusage) to the file REPORT.
  *
- * The slices (about 1 ms each) are dealt from a shuffled deck of a hundred, so that no sampling rate
- * can fall into step with them. Their length is counted in iterations, not in time: a slice is the
- * same work in all three functions, however slow the machine is.
+ * The slices (about 1 ms each) are dealt from a shuffled deck of a hundred, so that no sampling
+ * rate can fall into step with them. Their length is counted in iterations, not in time: a slice is
+ * the same work in all three functions, however slow the machine is.
  */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -16,14 +16,14 @@
 static volatile uint64_t sink;
 
 /* The constants differ so that the compiler cannot fold the three functions into one. */
-#define WORK(name, constant)                                           \
-	__attribute__((noinline, noclone)) void name(uint64_t count)   \
-	{                                                              \
-		uint64_t x = constant;                                 \
-									\
-		for (uint64_t i = 0; i < count; i++)                   \
-			x = x * 6364136223846793005ull + constant;     \
-		sink = x;                                              \
+#define WORK(name, constant)                                                                       \
+	__attribute__((noinline)) void name(uint64_t count)                                        \
+	{                                                                                          \
+		uint64_t x = constant;                                                             \
+                                                                                                   \
+		for (uint64_t i = 0; i < count; i++)                                               \
+			x = x * 6364136223846793005ull + constant;                                 \
+		sink = x;                                                                          \
 	}
 
 WORK(work_a, 1442695040888963407ull)
@@ -78,7 +78,7 @@ static uint64_t slice_calibrate(void)
 
 int main(int argc, char **argv)
 {
-	static void (*const work[])(uint64_t) = { work_a, work_b, work_c };
+	static void (*const work[])(uint64_t) = {work_a, work_b, work_c};
 	uint8_t deck[100];
 	uint64_t slice, end_ns;
 	FILE *report;

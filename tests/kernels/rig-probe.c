@@ -24,7 +24,8 @@ static int failures;
 
 static void fact(const char *what, int ok)
 {
-	printf("%s %s%s%s\n", ok ? "ok  " : "FAIL", what, ok ? "" : ": ", ok ? "" : strerror(errno));
+	printf("%s %s%s%s\n", ok ? "ok  " : "FAIL", what, ok ? "" : ": ",
+	       ok ? "" : strerror(errno));
 	failures += !ok;
 }
 
@@ -36,8 +37,7 @@ static int bpf(int cmd, union bpf_attr *attr)
 static int map_create(uint32_t type, uint32_t key, uint32_t value, uint32_t entries)
 {
 	union bpf_attr attr = {
-		.map_type = type, .key_size = key, .value_size = value, .max_entries = entries
-	};
+		.map_type = type, .key_size = key, .value_size = value, .max_entries = entries};
 
 	return bpf(BPF_MAP_CREATE, &attr);
 }
@@ -45,8 +45,8 @@ static int map_create(uint32_t type, uint32_t key, uint32_t value, uint32_t entr
 static int program_load(void)
 {
 	static const struct bpf_insn insns[] = {
-		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = 0 },
-		{ .code = BPF_JMP | BPF_EXIT },
+		{.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0, .imm = 0},
+		{.code = BPF_JMP | BPF_EXIT},
 	};
 	union bpf_attr attr = {
 		.prog_type = BPF_PROG_TYPE_PERF_EVENT,
@@ -108,8 +108,8 @@ static void cpu_clock(int cpu, int prog)
 		;
 	cpu_ns = now_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_ns;
 	ioctl(fd, PERF_EVENT_IOC_DISABLE, 0);
-	snprintf(what, sizeof(what), "%llu ticks of 10 ms in 500 ms (%llu ms of CPU)", sampled(ring),
-		 (unsigned long long)cpu_ns / 1000000);
+	snprintf(what, sizeof(what), "%llu ticks of 10 ms in 500 ms (%llu ms of CPU)",
+		 sampled(ring), (unsigned long long)cpu_ns / 1000000);
 	fact(what, sampled(ring) > 10);
 	fact("a perf_event program attached to it", ioctl(fd, PERF_EVENT_IOC_SET_BPF, prog) == 0);
 	munmap(ring, 3 * page);
