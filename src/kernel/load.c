@@ -16,6 +16,9 @@
 
 /* The verifier's log comes as one text of many lines. */
 static int log_libbpf(enum libbpf_print_level level, const char *fmt, va_list args)
+	__attribute__((format(printf, 2, 0)));
+
+static int log_libbpf(enum libbpf_print_level level, const char *fmt, va_list args)
 {
 	char text[8192], *line, *save = NULL;
 
