@@ -40,8 +40,9 @@
 #define FLY_GROUP_UNITS 16u /* 4 bits */
 #define FLY_RULE_WORDS	3u
 
-/* fly_rule.cfa: the canonical frame address. SP and FP are the frame's own; any other register is
- * known only in the innermost frame and in one interrupted by a signal. */
+/* fly_rule.cfa: the canonical frame address. SP and FP are the frame's own, and so is the table's
+ * tracked register while it is known; any other register is known only in the innermost frame and
+ * in one interrupted by a signal. */
 enum fly_cfa {
 	FLY_CFA_NONE,	     /* nothing is known of this address: no CFI covers it */
 	FLY_CFA_REG,	     /* reg + offset */
@@ -53,7 +54,7 @@ enum fly_cfa {
 	FLY_CFA_UNSUPPORTED, /* there is CFI, but of a kind that a rule cannot say */
 };
 
-/* fly_rule.fp: the caller's frame pointer. */
+/* fly_rule.fp, low 4 bits: the caller's frame pointer. */
 enum fly_fp {
 	FLY_FP_SAME,   /* unchanged */
 	FLY_FP_AT_CFA, /* at CFA + 8 * fp_words */
@@ -64,6 +65,21 @@ enum fly_fp {
 /* fly_rule.ra: the return address is at CFA + 8 * ra_words, or, with this bit, in a register whose
  * number is the rest: true of the innermost frame and of one interrupted by a signal only. */
 #define FLY_RA_IN_REG 0x80u
+
+/* fly_rule.fp, high 4 bits: the caller's value of the table's tracked register. With AT_CFA and
+ * AT_FP ra_words is its place and the return address is at CFA - 8.
+ *
+ * A few binaries find a CFA from a callee-saved register that lives across calls (the dynamic
+ * linker's lazy binding from rbx, some AVX code from r13). Their tables, and no others, say where
+ * that one register is kept, so that it is known as long as the walk does not leave the binary. */
+enum fly_tracked {
+	FLY_TRACKED_SAME = 0x00,
+	FLY_TRACKED_AT_CFA = 0x10, /* at CFA + 8 * ra_words */
+	FLY_TRACKED_AT_FP = 0x20,  /* at FP + 8 * ra_words */
+	FLY_TRACKED_LOST = 0x30,
+};
+#define FLY_FP_MASK	 0x0fu
+#define FLY_TRACKED_MASK 0xf0u
 
 /* DWARF register numbers. */
 #define FLY_X86_RBP    6u
@@ -121,7 +137,8 @@ struct fly_table {
 	__u32 shapes_at[FLY_SHAPE_RUNS];
 	__u16 machine; /* ELF's EM_x */
 	__u8 scale;
-	__u8 pad[5];
+	__u8 tracked; /* DWARF number of the tracked register; 0: none */
+	__u8 pad[4];
 	__u64 reserved;
 };
 

@@ -161,6 +161,9 @@ static void print_text(const struct result *r)
 	printf("  rows         %" PRIu64 " of %" PRIu64 ", gaps %" PRIu64 "\n", s->rows,
 	       s->rows_raw, s->rows_gap);
 	printf("  leaf only    %" PRIu64 " rows\n", s->rows_leaf_only);
+	if (t->tracked)
+		printf("  tracked      %" PRIu64 " rows need register %u\n", s->rows_tracked,
+		       t->tracked);
 	printf("  unsupported  %" PRIu64 " rows (%.4f %%), %" PRIu64 " bytes of text\n",
 	       s->rows_unsupported, percent(s->rows_unsupported, s->rows), s->unsupported_bytes);
 	printf("  table        %u groups, %u shapes, %u rules, %u pages: %" PRIu64 " bytes (%s)\n",
@@ -211,6 +214,7 @@ static void print_json(const struct result *r)
 	json_object_set_new(o, "file", json_string(name));
 	json_object_set_new(o, "found", json_string(found_text(t->found)));
 	add(o, "machine", t->machine);
+	add(o, "tracked_register", t->tracked);
 	add(o, "functions", s->fdes);
 	add(o, "functions_dropped", s->fdes_dropped);
 	add(o, "functions_damaged", s->fdes_bad);
@@ -218,6 +222,7 @@ static void print_json(const struct result *r)
 	add(o, "rows", s->rows);
 	add(o, "rows_gap", s->rows_gap);
 	add(o, "rows_leaf_only", s->rows_leaf_only);
+	add(o, "rows_tracked", s->rows_tracked);
 	add(o, "rows_unsupported", s->rows_unsupported);
 	add(o, "unsupported_bytes", s->unsupported_bytes);
 	add(o, "groups", t->group_count);

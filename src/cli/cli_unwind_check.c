@@ -207,7 +207,7 @@ static struct found our_fp(const struct judge *j, const struct fly_rule *r, uint
 {
 	uint64_t words = (uint64_t)(int64_t)r->fp_words;
 
-	switch (r->fp) {
+	switch (r->fp & FLY_FP_MASK) {
 	case FLY_FP_SAME:
 		return (struct found){WHERE_SAME, 0};
 	case FLY_FP_AT_CFA:
@@ -221,6 +221,10 @@ static struct found our_fp(const struct judge *j, const struct fly_rule *r, uint
 
 static struct found our_ra(const struct judge *j, const struct fly_rule *r, uint64_t cfa)
 {
+	uint8_t tracked = r->fp & FLY_TRACKED_MASK;
+
+	if (tracked == FLY_TRACKED_AT_CFA || tracked == FLY_TRACKED_AT_FP)
+		return (struct found){WHERE_ADDRESS, cfa - 8};
 	if (!(r->ra & FLY_RA_IN_REG))
 		return (struct found){WHERE_ADDRESS, cfa + 8 * (uint64_t)(int64_t)r->ra_words};
 	if ((r->ra & 127) == j->ra)
@@ -247,7 +251,7 @@ static const char *compare_fp(const struct judge *j, Dwarf_Frame *frame, const s
 {
 	struct found theirs = find_register(j, frame, j->fp), ours = our_fp(j, r, j->cfa);
 
-	if (r->fp == FLY_FP_LOST) {
+	if ((r->fp & FLY_FP_MASK) == FLY_FP_LOST) {
 		j->check->unsupported++;
 		return NULL;
 	}
@@ -256,11 +260,31 @@ static const char *compare_fp(const struct judge *j, Dwarf_Frame *frame, const s
 	return is_equal(theirs, ours) || is_popped(j, theirs, ours) ? NULL : "frame pointer";
 }
 
+static const char *compare_tracked(const struct judge *j, Dwarf_Frame *frame,
+				   const struct fly_rule *r)
+{
+	struct found theirs = find_register(j, frame, j->table->tracked), ours = {WHERE_SAME, 0};
+	uint64_t words = (uint64_t)(int64_t)r->ra_words;
+
+	/* Of an rbx that is not mentioned libdw 0.188 says "undefined": its list of x86-64's
+	 * callee-saved registers (psABI 3.2.1) has rax in its place. */
+	if (theirs.where == WHERE_UNDEFINED)
+		theirs.where = WHERE_SAME;
+	if ((r->fp & FLY_TRACKED_MASK) == FLY_TRACKED_LOST)
+		return NULL;
+	if ((r->fp & FLY_TRACKED_MASK) == FLY_TRACKED_AT_CFA)
+		ours = (struct found){WHERE_ADDRESS, j->cfa + 8 * words};
+	if ((r->fp & FLY_TRACKED_MASK) == FLY_TRACKED_AT_FP)
+		ours = (struct found){WHERE_ADDRESS, reg_of(j, (uint64_t)j->fp) + 8 * words};
+	return is_equal(theirs, ours) || is_popped(j, theirs, ours) ? NULL : "tracked register";
+}
+
 /* NULL when the rule is right at j->pc. */
 static const char *compare(struct judge *j, Dwarf_Frame *frame, bool is_signal)
 {
 	struct found theirs = find_register(j, frame, j->ra);
 	struct fly_rule r;
+	const char *what;
 	uint64_t cfa;
 	Dwarf_Op *ops;
 	size_t nops;
@@ -287,7 +311,8 @@ static const char *compare(struct judge *j, Dwarf_Frame *frame, bool is_signal)
 		theirs.where = WHERE_SAME;
 	if (!is_equal(theirs, our_ra(j, &r, cfa)))
 		return "return address";
-	return compare_fp(j, frame, &r);
+	what = compare_fp(j, frame, &r);
+	return what || !j->table->tracked ? what : compare_tracked(j, frame, &r);
 }
 
 static void tell(struct judge *j, const char *what)

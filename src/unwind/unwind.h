@@ -68,12 +68,13 @@ struct unwind_stats {
 	uint64_t rows;		 /* after merging; gaps included */
 	uint64_t rows_gap;	 /* FLY_CFA_NONE */
 	uint64_t rows_leaf_only; /* need a register other than SP and FP, caller-saved */
-	uint64_t
-		rows_unsupported; /* FLY_CFA_UNSUPPORTED, FLY_FP_LOST, or a callee-saved register */
+	uint64_t rows_tracked;	 /* need the tracked register */
+	/* FLY_CFA_UNSUPPORTED, FLY_FP_LOST, or need another callee-saved register */
+	uint64_t rows_unsupported;
 	uint64_t unsupported_bytes; /* of text under those */
 	uint64_t covered_bytes;	    /* of text under rows that say something */
 	uint64_t text_bytes;	    /* of executable segments */
-	uint64_t groups_degraded; /* cut to one row, or to nothing, because a dictionary was full */
+	uint64_t groups_degraded;   /* cut to one row or to nothing: a dictionary was full */
 	uint32_t passes;
 	size_t scratch_bytes; /* peak, the growing table not included */
 };
@@ -84,7 +85,8 @@ struct unwind_table {
 	uint64_t start; /* address of page 0, which holds the first function */
 	uint16_t machine;
 	uint8_t scale;
-	uint8_t found; /* enum unwind_found */
+	uint8_t found;	 /* enum unwind_found */
+	uint8_t tracked; /* DWARF number, 0: none */
 	__u64 *pages;
 	__u32 *groups;
 	__u32 *shapes; /* ends with a 0 word */

@@ -9,6 +9,7 @@
  */
 #include "unwind.h"
 
+#include <elf.h>
 #include <errno.h>
 
 #include "unwind_cfi.h"
@@ -271,12 +272,15 @@ static void make_stats(struct build *b)
 			   unwind_rows_scratch_bytes(&b->rows);
 }
 
-static int build_found(struct build *b, const struct unwind_options *options, struct why *why)
+static int build_found(struct build *b, const struct unwind_options *options, uint8_t tracked,
+		       struct why *why)
 {
 	size_t max = options->table_bytes_max ? options->table_bytes_max : TABLE_BYTES_DEFAULT;
 	int err;
 
-	unwind_cfi_init(&b->cfi, &b->reader, &b->place, unwind_arch_find(b->place.machine));
+	unwind_cfi_init(&b->cfi, &b->reader, &b->place, unwind_arch_find(b->place.machine),
+			tracked);
+	b->table->tracked = tracked;
 	err = measure(b, options, why);
 	if (err)
 		return err;
@@ -312,7 +316,34 @@ static void drop_results(struct build *b)
 	b->fdes_bad = b->fdes_dropped = 0;
 }
 
-/* .eh_frame, and .debug_frame when it held no function. */
+static int build_again(struct build *b, const struct unwind_options *options, uint8_t tracked,
+		       struct why *why)
+{
+	drop_results(b);
+	unwind_table_free(b->table);
+	b->table = mem_alloc(UNWIND_MEM, sizeof(*b->table));
+	if (!b->table)
+		return why_set(why, -ENOMEM, "out of memory");
+	return build_found(b, options, tracked, why);
+}
+
+/* The callee-saved register that most rows need and that is not followed, 0: none. Only x86-64 has
+ * room for it in a rule. */
+static uint8_t most_needed(const struct build *b)
+{
+	uint8_t best = 0;
+
+	if (b->place.machine != EM_X86_64)
+		return 0;
+	for (uint8_t i = 1; i < ARRAY_SIZE(b->rows.needed); i++) {
+		if (b->rows.needed[i] > b->rows.needed[best])
+			best = i;
+	}
+	return best;
+}
+
+/* .eh_frame, and .debug_frame when it held no function. Once more where a register must be tracked.
+ */
 static int build(struct build *b, const struct unwind_options *options, struct why *why)
 {
 	struct unwind_place other;
@@ -320,17 +351,15 @@ static int build(struct build *b, const struct unwind_options *options, struct w
 
 	err = unwind_locate_with(&b->reader, false, &b->place, why);
 	if (!err)
-		err = build_found(b, options, why);
-	if (err || b->table->stats.fdes || b->place.found == UNWIND_DEBUG_FRAME ||
-	    unwind_locate_with(&b->reader, true, &other, NULL))
-		return err;
-	drop_results(b);
-	unwind_table_free(b->table);
-	b->table = mem_alloc(UNWIND_MEM, sizeof(*b->table));
-	if (!b->table)
-		return why_set(why, -ENOMEM, "out of memory");
-	b->place = other;
-	return build_found(b, options, why);
+		err = build_found(b, options, 0, why);
+	if (!err && !b->table->stats.fdes && b->place.found != UNWIND_DEBUG_FRAME &&
+	    !unwind_locate_with(&b->reader, true, &other, NULL)) {
+		b->place = other;
+		err = build_again(b, options, 0, why);
+	}
+	if (!err && most_needed(b))
+		err = build_again(b, options, most_needed(b), why);
+	return err;
 }
 
 int unwind_table_build(const struct unwind_source *source, const struct unwind_options *options,
@@ -392,7 +421,7 @@ int unwind_functions(const struct unwind_source *source, unwind_visit visit, voi
 	for (int again = 0; !err && !any && again < 2; again++) {
 		const struct unwind_arch *arch = unwind_arch_find(b->place.machine);
 
-		unwind_cfi_init(&b->cfi, &b->reader, &b->place, arch);
+		unwind_cfi_init(&b->cfi, &b->reader, &b->place, arch, 0);
 		err = visit_all(&b->cfi, visit, ctx, &any);
 		if (b->place.found == UNWIND_DEBUG_FRAME ||
 		    unwind_locate_with(&b->reader, true, &b->place, NULL))

@@ -3,7 +3,8 @@
  * unwind, inside: the entries of .eh_frame and .debug_frame (DWARF 5, 6.4; LSB Core, 10.6), the
  * instructions in them, and what a rule can say of the state they build.
  *
- * Only three things are followed: the CFA, the frame pointer's place and the return address's.
+ * Followed are the CFA, the places of frame pointer and return address, and in a few files that of
+ * one register more (abi/rows.h, fly_tracked).
  */
 #ifndef FLYBALL_UNWIND_CFI_H
 #define FLYBALL_UNWIND_CFI_H
@@ -43,7 +44,7 @@ struct unwind_state {
 		uint8_t kind, reg; /* FLY_CFA_x */
 		int64_t offset, add;
 	} cfa;
-	struct unwind_kept_at fp, ra;
+	struct unwind_kept_at fp, ra, tracked;
 };
 
 struct unwind_cie {
@@ -59,11 +60,13 @@ struct unwind_cfi {
 	struct unwind_reader *reader;
 	const struct unwind_place *place;
 	const struct unwind_arch *arch;
-	uint64_t end; /* file offset where the information ends */
+	uint8_t tracked; /* register, 0: none */
+	uint64_t end;	 /* file offset where the information ends */
 	struct unwind_cie cies[UNWIND_CIES];
 };
 void unwind_cfi_init(struct unwind_cfi *cfi, struct unwind_reader *reader,
-		     const struct unwind_place *place, const struct unwind_arch *arch);
+		     const struct unwind_place *place, const struct unwind_arch *arch,
+		     uint8_t tracked);
 
 enum unwind_entry_kind {
 	UNWIND_ENTRY_END,
@@ -107,7 +110,7 @@ bool unwind_run(struct unwind_run *run, struct unwind_cursor *code);
 /* A DWARF expression as a CFA: FLY_CFA_REG, DEREF, PLT, INDEXED or UNSUPPORTED. */
 void unwind_expression(const struct unwind_arch *arch, const uint8_t *code, size_t bytes,
 		       struct unwind_state *state);
-void unwind_rule_make(const struct unwind_arch *arch, const struct unwind_cie *cie,
+void unwind_rule_make(const struct unwind_cfi *cfi, const struct unwind_cie *cie,
 		      const struct unwind_state *state, struct fly_rule *ret);
 
 #endif

@@ -26,9 +26,11 @@ const struct unwind_arch *unwind_arch_find(uint16_t machine)
 }
 
 void unwind_cfi_init(struct unwind_cfi *cfi, struct unwind_reader *reader,
-		     const struct unwind_place *place, const struct unwind_arch *arch)
+		     const struct unwind_place *place, const struct unwind_arch *arch,
+		     uint8_t tracked)
 {
-	*cfi = (struct unwind_cfi){.reader = reader, .place = place, .arch = arch};
+	*cfi = (struct unwind_cfi){
+		.reader = reader, .place = place, .arch = arch, .tracked = tracked};
 	cfi->end = place->offset + place->bytes;
 }
 

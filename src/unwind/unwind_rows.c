@@ -317,33 +317,50 @@ static void add_half(struct unwind_rows *rows, uint64_t address, uint32_t rule)
 
 /* ------------------------------------------------------------------ rows */
 
-static bool is_lost(const struct unwind_arch *arch, const struct fly_rule *r)
+/* The register that a rule needs besides SP and FP, 0: none (rax and x0 are never callee-saved). */
+static uint8_t needs(const struct unwind_arch *arch, const struct fly_rule *r)
 {
-	bool other = r->cfa_reg != arch->sp && r->cfa_reg != arch->fp;
+	if ((r->cfa != FLY_CFA_REG && r->cfa != FLY_CFA_DEREF) || r->cfa_reg == arch->sp ||
+	    r->cfa_reg == arch->fp)
+		return 0;
+	return r->cfa_reg;
+}
 
-	if (r->cfa == FLY_CFA_UNSUPPORTED || r->fp == FLY_FP_LOST)
+static bool is_callee_saved(const struct unwind_arch *arch, uint8_t reg)
+{
+	return reg < 32 && arch->callee_saved >> reg & 1;
+}
+
+static bool is_lost(const struct unwind_rows *rows, const struct fly_rule *r)
+{
+	uint8_t reg = needs(rows->arch, r);
+
+	if (r->cfa == FLY_CFA_UNSUPPORTED || (r->fp & FLY_FP_MASK) == FLY_FP_LOST)
 		return true;
-	return (r->cfa == FLY_CFA_REG || r->cfa == FLY_CFA_DEREF) && other && r->cfa_reg < 32 &&
-	       arch->callee_saved >> r->cfa_reg & 1;
+	return is_callee_saved(rows->arch, reg) && reg != rows->table->tracked;
 }
 
 static bool is_leaf_only(const struct unwind_arch *arch, const struct fly_rule *r)
 {
-	bool other = r->cfa_reg != arch->sp && r->cfa_reg != arch->fp;
-
-	return ((r->cfa == FLY_CFA_REG || r->cfa == FLY_CFA_DEREF) && other) ||
+	return ((r->cfa == FLY_CFA_REG || r->cfa == FLY_CFA_DEREF) && r->cfa_reg != arch->sp &&
+		r->cfa_reg != arch->fp) ||
 	       r->cfa == FLY_CFA_INDEXED || (r->ra && r->ra != (FLY_RA_IN_REG | FLY_AARCH64_LR));
 }
 
 static void count_row(struct unwind_rows *rows, const struct fly_rule *rule)
 {
 	struct unwind_stats *s = &rows->table->stats;
+	uint8_t reg = needs(rows->arch, rule);
 
 	s->rows++;
+	if (is_callee_saved(rows->arch, reg))
+		rows->needed[reg]++;
 	if (rule->cfa == FLY_CFA_NONE)
 		s->rows_gap++;
-	else if (is_lost(rows->arch, rule))
+	else if (is_lost(rows, rule))
 		s->rows_unsupported++;
+	else if (reg && reg == rows->table->tracked)
+		s->rows_tracked++;
 	else if (is_leaf_only(rows->arch, rule))
 		s->rows_leaf_only++;
 }
@@ -356,7 +373,7 @@ static void count_text(struct unwind_rows *rows, uint64_t until)
 
 	if (rule->cfa == FLY_CFA_NONE)
 		return;
-	if (is_lost(rows->arch, rule))
+	if (is_lost(rows, rule))
 		s->unsupported_bytes += until - rows->said_at;
 	if (rule->cfa != FLY_CFA_UNSUPPORTED)
 		s->covered_bytes += until - rows->said_at;

@@ -31,7 +31,8 @@ struct unwind_rows {
 	__u16 halves[FLY_GROUP_ROWS];
 	__u16 *rule_slots, *shape_slots; /* open addressing; 0: free */
 	uint32_t shape_slot_count;
-	int err; /* sticks */
+	uint32_t needed[32]; /* rows that need a callee-saved register, by its number */
+	int err;	     /* sticks */
 };
 
 /* The table has its pages; those between first and last, multiples of FLY_PAGE_BYTES, are filled.

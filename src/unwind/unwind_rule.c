@@ -309,31 +309,60 @@ static bool from_cfa(const struct unwind_state *state, const struct unwind_kept_
 	       state->cfa.reg == k->reg;
 }
 
-static void make_fp(const struct unwind_arch *arch, const struct unwind_state *state,
-		    struct fly_rule *rule)
+/* Where a register is that outlives calls: FLY_FP_x, and its place in words. */
+static enum fly_fp make_kept(const struct unwind_arch *arch, const struct unwind_state *state,
+			     const struct unwind_kept_at *k, uint8_t self, __s16 *ret)
 {
-	const struct unwind_kept_at *k = &state->fp;
 	int64_t offset;
 
-	rule->fp = FLY_FP_SAME;
-	if (k->kind == UNWIND_KEPT_UNSET || k->kind == UNWIND_KEPT_SAME)
-		return;
-	if (k->kind == UNWIND_KEPT_IN_REG && k->reg == arch->fp)
-		return;
-	rule->fp = FLY_FP_LOST;
+	if (k->kind == UNWIND_KEPT_UNSET || k->kind == UNWIND_KEPT_SAME ||
+	    (k->kind == UNWIND_KEPT_IN_REG && k->reg == self))
+		return FLY_FP_SAME;
 	if (from_cfa(state, k, &offset)) {
 		/* Below SP: it has been popped already, and the register holds it. */
 		if (state->cfa.kind == FLY_CFA_REG && state->cfa.reg == arch->sp &&
 		    state->cfa.offset + offset < 0)
-			rule->fp = FLY_FP_SAME;
-		else if (make_words(offset, &rule->fp_words))
-			rule->fp = FLY_FP_AT_CFA;
-	} else if (k->kind == UNWIND_KEPT_AT_REG && k->reg == arch->fp) {
-		if (make_words(k->offset, &rule->fp_words))
-			rule->fp = FLY_FP_AT_FP;
+			return FLY_FP_SAME;
+		return make_words(offset, ret) ? FLY_FP_AT_CFA : FLY_FP_LOST;
 	}
-	if (rule->fp != FLY_FP_AT_CFA && rule->fp != FLY_FP_AT_FP)
-		rule->fp_words = 0;
+	if (k->kind == UNWIND_KEPT_AT_REG && k->reg == arch->fp && make_words(k->offset, ret))
+		return FLY_FP_AT_FP;
+	return FLY_FP_LOST;
+}
+
+static void make_fp(const struct unwind_arch *arch, const struct unwind_state *state,
+		    struct fly_rule *rule)
+{
+	__s16 words = 0;
+
+	rule->fp = (__u8)make_kept(arch, state, &state->fp, arch->fp, &words);
+	if (rule->fp == FLY_FP_AT_CFA || rule->fp == FLY_FP_AT_FP)
+		rule->fp_words = words;
+}
+
+/* The place takes the room of the return address's, which must be the usual one then. */
+static void make_tracked(const struct unwind_cfi *cfi, const struct unwind_state *state,
+			 struct fly_rule *rule)
+{
+	__s16 words = 0;
+
+	switch (make_kept(cfi->arch, state, &state->tracked, cfi->tracked, &words)) {
+	case FLY_FP_SAME:
+		return;
+	case FLY_FP_AT_CFA:
+		rule->fp |= FLY_TRACKED_AT_CFA;
+		break;
+	case FLY_FP_AT_FP:
+		rule->fp |= FLY_TRACKED_AT_FP;
+		break;
+	default:
+		rule->fp |= FLY_TRACKED_LOST;
+		return;
+	}
+	if (rule->ra || rule->ra_words != -1)
+		rule->fp = (__u8)((rule->fp & FLY_FP_MASK) | FLY_TRACKED_LOST);
+	else
+		rule->ra_words = words;
 }
 
 static bool make_ra(const struct unwind_arch *arch, const struct unwind_state *state,
@@ -369,9 +398,11 @@ static bool is_kernel_frame(const struct unwind_arch *arch, const struct unwind_
 	       state->ra.offset == X86_SIGNAL_RIP;
 }
 
-void unwind_rule_make(const struct unwind_arch *arch, const struct unwind_cie *cie,
+void unwind_rule_make(const struct unwind_cfi *cfi, const struct unwind_cie *cie,
 		      const struct unwind_state *state, struct fly_rule *ret)
 {
+	const struct unwind_arch *arch = cfi->arch;
+
 	*ret = (struct fly_rule){0};
 	if (cie->is_signal) {
 		ret->cfa = is_kernel_frame(arch, state) ? FLY_CFA_SIGNAL : FLY_CFA_UNSUPPORTED;
@@ -386,4 +417,6 @@ void unwind_rule_make(const struct unwind_arch *arch, const struct unwind_cie *c
 		return;
 	}
 	make_fp(arch, state, ret);
+	if (cfi->tracked)
+		make_tracked(cfi, state, ret);
 }

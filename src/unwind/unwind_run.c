@@ -14,7 +14,7 @@ static void emit(struct unwind_run *run)
 
 	if (!run->changed || run->address >= run->end)
 		return;
-	unwind_rule_make(run->cfi->arch, run->cie, &run->state, &rule);
+	unwind_rule_make(run->cfi, run->cie, &run->state, &rule);
 	run->row(run->ctx, run->address, &rule);
 	run->changed = false;
 }
@@ -34,7 +34,7 @@ static bool advance(struct unwind_run *run, uint64_t units)
 	return true;
 }
 
-/* Follows a register only when it is one of the two. */
+/* NULL for a register that is not followed. */
 static struct unwind_kept_at *kept(struct unwind_run *run, uint64_t reg)
 {
 	run->changed = true;
@@ -42,6 +42,8 @@ static struct unwind_kept_at *kept(struct unwind_run *run, uint64_t reg)
 		return &run->state.ra;
 	if (reg == run->cfi->arch->fp)
 		return &run->state.fp;
+	if (reg == run->cfi->tracked)
+		return &run->state.tracked;
 	return NULL;
 }
 
@@ -68,8 +70,12 @@ static void restore(struct unwind_run *run, uint64_t reg)
 {
 	struct unwind_kept_at *k = kept(run, reg);
 
-	if (k)
-		*k = k == &run->state.ra ? run->cie->initial.ra : run->cie->initial.fp;
+	if (k == &run->state.ra)
+		*k = run->cie->initial.ra;
+	else if (k == &run->state.fp)
+		*k = run->cie->initial.fp;
+	else if (k)
+		*k = run->cie->initial.tracked;
 }
 
 static void set_cfa(struct unwind_run *run, uint64_t reg, int64_t offset)
