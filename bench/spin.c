@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * load: a fixed amount of work on every CPU, for measuring what a profiler slows down.
+ * spin: a fixed amount of work on every CPU, for measuring what a profiler slows down.
  *
- *   load UNITS [DEPTH]
+ *   spin UNITS [DEPTH]
  *
- * One process for each CPU calls down DEPTH frames (default 16) and computes there, UNITS times
- * (about half a millisecond each). Prints {"wall_ns": X, "cpu_ns": Y}: the time until the last is done, and the
- * CPU time of all, which holds the interrupts they were charged with.
+ * One process for each CPU calls down DEPTH frames (default 16) and computes there, UNITS times,
+ * about half a millisecond each. Prints {"wall_ns": X, "cpu_ns": Y}: the time until the last is
+ * done, and the CPU time of all, which holds the interrupts they were charged with.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -56,7 +56,7 @@ int main(int argc, char **argv)
 	struct rusage usage;
 
 	if (!units || depth > 1000) {
-		fprintf(stderr, "usage: load UNITS [DEPTH]\n");
+		fprintf(stderr, "usage: spin UNITS [DEPTH]\n");
 		return 2;
 	}
 	for (long i = 0; i < cpus; i++) {
