@@ -105,42 +105,60 @@ static __always_inline void end_walk(struct fly_sample *sample, const struct fly
 		sample->state |= FLY_STATE_NEAR_BASE;
 }
 
-/* Walks from scratch->walk. A global function: the verifier looks at its loop once, not once for
- * each way that leads here (6.1 gives up on that: more than a million instructions). */
+struct walking {
+	struct fly_scratch *scratch;
+	struct fly_walk walk;
+	__u32 first; /* of the frames the loop finds */
+	__u32 count; /* found so far */
+	int step;    /* what ended it; FLY_STEP_FRAME: the depth */
+};
+
+static __always_inline void put_frame(struct fly_scratch *scratch, __u32 index, __u64 pc)
+{
+	struct fly_sample *sample = sample_of(scratch);
+
+	sample->frames[(sample->kernel_frames + index) & (FLY_FRAME_SLOTS - 1)] = pc;
+}
+
+/* One frame. Returns 1 to end the loop. */
+static long walk_on(__u32 index, struct walking *walking)
+{
+	__u32 count = walking->first + index;
+
+	walking->step = fly_fp_step(&walking->walk);
+	if (walking->step != FLY_STEP_FRAME || count >= walking->scratch->walk_depth)
+		return 1;
+	put_frame(walking->scratch, count, walking->walk.pc);
+	walking->count = count + 1;
+	return 0;
+}
+
+/* Walks from scratch->walk. A global function and bpf_loop, so that the verifier looks at all this
+ * once: 6.1 gives up (a million instructions) on a loop unrolled for each way that leads here. */
 __noinline int fly_walk_user(struct fly_scratch *scratch)
 {
+	struct walking walking = {.scratch = scratch, .first = 1, .count = 1};
 	struct fly_sample *sample;
-	struct fly_walk walk;
-	__u32 at, count = 1, depth;
-	bool is_leaf;
-	int step;
+	bool has_leaf = 0;
 
 	if (!scratch)
 		return 0;
 	sample = sample_of(scratch);
-	walk = scratch->walk;
-	depth = scratch->walk_depth;
-	at = sample->kernel_frames;
-	sample->frames[at & (FLY_FRAME_SLOTS - 1)] = walk.pc;
-	is_leaf = !(sample->state & FLY_STATE_IN_SYSCALL);
-	for (int i = 0; i <= FLY_MAX_FRAMES; i++) {
-		step = i || !is_leaf ? fly_fp_step(&walk) : fly_fp_leaf(&walk);
-		if (!i && is_leaf && step == FLY_STEP_LOST)
-			continue;
-		if (step != FLY_STEP_FRAME) {
-			end_walk(sample, &walk, step);
-			break;
-		}
-		if (count >= depth) {
-			sample->cut |= sample->state & FLY_STATE_PRESSURE
-					       ? 1u << FLY_CUT_RING_PRESSURE
-					       : 1u << FLY_CUT_DEPTH_LIMIT;
-			break;
-		}
-		sample->frames[(at + count) & (FLY_FRAME_SLOTS - 1)] = walk.pc;
-		count++;
+	walking.walk = scratch->walk;
+	put_frame(scratch, 0, walking.walk.pc);
+	if (!(sample->state & FLY_STATE_IN_SYSCALL))
+		has_leaf = fly_fp_leaf(&walking.walk) == FLY_STEP_FRAME;
+	if (has_leaf && scratch->walk_depth > 1) {
+		put_frame(scratch, 1, walking.walk.pc);
+		walking.first = walking.count = 2;
 	}
-	sample->user_frames = (__u16)count;
+	if (!has_leaf || scratch->walk_depth > 1)
+		bpf_loop(FLY_MAX_FRAMES, walk_on, &walking, 0);
+	if (walking.step == FLY_STEP_FRAME)
+		sample->cut |= sample->state & FLY_STATE_PRESSURE ? 1u << FLY_CUT_RING_PRESSURE
+								  : 1u << FLY_CUT_DEPTH_LIMIT;
+	end_walk(sample, &walking.walk, walking.step);
+	sample->user_frames = (__u16)walking.count;
 	return 0;
 }
 

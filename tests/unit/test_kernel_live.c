@@ -6,6 +6,7 @@
 #include "kernel/kernel_internal.h"
 
 #include <errno.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -85,6 +86,7 @@ struct seen {
 	uint64_t pressed, deep, disordered, last_ns;
 	uint64_t execs, exec_true, execs_seen, maps, build_ids, forks, exits, comms;
 	uint64_t kernel_stacks, deepest;
+	uint64_t cpu_samples[2], losses;
 	size_t most_user_frames;
 };
 
@@ -96,6 +98,8 @@ static void look_at_sample(struct seen *seen, const struct fly_sample *sample)
 	bool chain = false;
 
 	seen->samples++;
+	if (sample->cpu < ARRAY_SIZE(seen->cpu_samples))
+		seen->cpu_samples[sample->cpu]++;
 	seen->weight_ns += sample->weight_ns;
 	seen->pressed += sample->state & FLY_STATE_PRESSURE ? 1 : 0;
 	if (sample->state & FLY_STATE_PRESSURE)
@@ -144,6 +148,9 @@ static void look(void *ctx, const struct kernel_event *event)
 		break;
 	case KERNEL_EVENT_COMM:
 		seen->comms++;
+		break;
+	case KERNEL_EVENT_LOST:
+		seen->losses++;
 		break;
 	default:
 		break;
@@ -390,6 +397,91 @@ static void kernel_live__sideband__says_what_processes_do(void **state)
 	kernel_close(kernel);
 }
 
+/* In a child without capabilities: the sentence is the doctor's. */
+static void kernel_live__no_capabilities__one_sentence(void **state)
+{
+	int status;
+	pid_t pid;
+
+	(void)state;
+	fflush(stdout);
+	pid = fork();
+	if (!pid) {
+		struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+		struct __user_cap_data_struct none[2] = {{0}};
+		struct kernel_options options;
+		struct kernel *kernel;
+		struct why why = {""};
+		int err;
+
+		kernel_options_init(&options);
+		if (syscall(SYS_capset, &header, none))
+			_exit(2);
+		err = kernel_open(&options, &kernel, &why);
+		printf("%d: %s\n", err, why.text);
+		fflush(stdout);
+		_exit(err == -EPERM && strstr(why.text, "CAP_BPF") && strstr(why.text, "root") &&
+				      !strchr(why.text, '\n')
+			      ? 0
+			      : 1);
+	}
+	waitpid(pid, &status, 0);
+	assert_int_equal(status, 0);
+}
+
+static void set_online(char value)
+{
+	FILE *f = fopen("/sys/devices/system/cpu/cpu1/online", "w");
+
+	assert_non_null(f);
+	fputc(value, f);
+	assert_int_equal(fclose(f), 0);
+}
+
+/* Takes CPU 1 away and brings it back, slowly and so fast that no list shows it. Other programs
+ * lose their affinity by that, so it is for machines of our own: FLYBALL_TEST_HOTPLUG=1. */
+static void kernel_live__hotplug__cpus_are_followed(void **state)
+{
+	struct kernel_options options;
+	struct kernel_ledger ledger;
+	struct seen seen = {0};
+	struct kernel *kernel;
+	uint64_t before;
+	pid_t pids[2];
+
+	(void)state;
+	kernel_options_init(&options);
+	kernel = open_kernel(&options);
+	pids[0] = spin_start("3");
+	pids[1] = spin_start("3");
+	start(kernel);
+	run_for(kernel, 300, &seen);
+	set_online('0');
+	run_for(kernel, 1200, &seen);
+	before = seen.cpu_samples[1];
+	kernel_ledger_get(kernel, &ledger);
+	assert_int_equal(ledger.cpus, 1);
+	set_online('1');
+	run_for(kernel, 2500, &seen);
+	kernel_ledger_get(kernel, &ledger);
+	assert_int_equal(ledger.cpus, 2);
+	assert_true(seen.cpu_samples[1] > before + 30);
+	set_online('0');
+	set_online('1');
+	run_for(kernel, 1500, &seen);
+	before = seen.cpu_samples[1];
+	run_for(kernel, 1500, &seen);
+	assert_true(seen.cpu_samples[1] > before + 30);
+	kernel_stop(kernel);
+	kernel_poll(kernel, true, look, &seen);
+	spin_end(pids[0]);
+	spin_end(pids[1]);
+	check_exact(kernel, &seen, &ledger);
+	show("hotplug", &ledger);
+	assert_true(seen.losses >= 2);
+	kernel_close(kernel);
+}
+
 static void kernel_live__doctor__finds_no_blocker(void **state)
 {
 	struct kernel_check checks[KERNEL_CHECKS_MAX];
@@ -411,6 +503,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test(kernel_live__full_ring__degrades_then_drops_then_adds_up),
 		cmocka_unit_test(kernel_live__tasks__only_they_and_their_children),
 		cmocka_unit_test(kernel_live__sideband__says_what_processes_do),
+		cmocka_unit_test(kernel_live__no_capabilities__one_sentence),
+	};
+
+	const struct CMUnitTest hotplug[] = {
+		cmocka_unit_test(kernel_live__hotplug__cpus_are_followed),
 	};
 
 	if (argc > 1) {
@@ -425,5 +522,7 @@ int main(int argc, char **argv)
 		personality(ADDR_NO_RANDOMIZE);
 		execv("/proc/self/exe", argv);
 	}
+	if (getenv("FLYBALL_TEST_HOTPLUG"))
+		return cmocka_run_group_tests(hotplug, NULL, NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
