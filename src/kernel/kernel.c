@@ -25,7 +25,8 @@
 
 #include "bpf/flyball.skel.h"
 
-#define HOLD_NS	       20000000ULL /* longer than a record takes from its time to its ring */
+#define HOLD_NS	       2000000ULL /* longer than a record takes from its time to its ring */
+#define FOLLOW_NS      5000000ULL /* after an exec the loader has mapped the libraries by then */
 #define ORDER_BYTES    (4u << 20)
 #define SCRATCH_BYTES  65536 /* perf records have 16-bit sizes */
 #define RING_EPOLL_TAG UINT32_MAX
@@ -163,6 +164,26 @@ int kernel_poll(struct kernel *kernel, bool is_final, kernel_event_fn fn, void *
 		until = kernel->last_exec_ns;
 	kernel_order_give(&kernel->order, is_final ? UINT64_MAX : until);
 	return (int)kernel->given;
+}
+
+static bool is_about_files(uint32_t kind)
+{
+	return kind == KERNEL_EVENT_EXEC || kind == KERNEL_EVENT_MMAP || kind == KERNEL_EVENT_FORK;
+}
+
+int kernel_poll_ms(const struct kernel *kernel, int most_ms)
+{
+	uint64_t now = clock_monotonic_ns(), due = now + (uint64_t)most_ms * 1000000;
+
+	if (kernel->last_exec_ns + FOLLOW_NS > now && kernel->last_exec_ns + FOLLOW_NS < due)
+		due = kernel->last_exec_ns + FOLLOW_NS;
+	for (size_t i = 0; i < kernel->order.count; i++) {
+		const struct kernel_order_item *item = &kernel->order.items[i];
+
+		if (is_about_files(item->kind) && item->time_ns + HOLD_NS < due)
+			due = item->time_ns + HOLD_NS;
+	}
+	return due <= now ? 1 : (int)((due - now + 999999) / 1000000);
 }
 
 int kernel_fd(const struct kernel *kernel)

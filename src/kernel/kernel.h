@@ -127,8 +127,8 @@ int kernel_fd(const struct kernel *kernel);
  * Also follows CPU hotplug. Returns the number of events given out. */
 int kernel_poll(struct kernel *kernel, bool is_final, kernel_event_fn fn, void *ctx);
 /* How long the caller may sleep before the next kernel_poll, at most most_ms: a few milliseconds
- * while exec, mmap or fork events are held back for ordering, since a young program's file must be
- * opened while the program lives. Events are held for about 2 ms, not longer. */
+ * while exec, mmap or fork events are held back for ordering, or a program was just executed, since
+ * a young program's files must be opened while the program lives. Events are held for 2 ms. */
 int kernel_poll_ms(const struct kernel *kernel, int most_ms);
 
 /* The kernel's side of the ledger, summed over CPUs; plus what the consumer rejected. */

@@ -163,7 +163,7 @@ static void run_for(struct kernel *kernel, unsigned int ms, struct seen *seen)
 	struct pollfd fd = {.fd = kernel_fd(kernel), .events = POLLIN};
 
 	while (clock_monotonic_ns() < end) {
-		poll(&fd, 1, 100);
+		poll(&fd, 1, kernel_poll_ms(kernel, 100));
 		assert_true(kernel_poll(kernel, false, look, seen) >= 0);
 	}
 }
