@@ -5,7 +5,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define KERNEL_PATH "[kernel.kallsyms]"
+#define KERNEL_PATH  "[kernel.kallsyms]"
+#define KERNEL_START 0xff00000000000000ULL /* below every kernel, 5-level paging included */
+#define PAGE_MASK    0xfffULL
 
 int profile_location_vaddr(const struct profile *p, uint32_t location, uint64_t *ret_vaddr)
 {
@@ -22,6 +24,41 @@ int profile_location_vaddr(const struct profile *p, uint32_t location, uint64_t 
 	}
 	*ret_vaddr = key->address;
 	return -1;
+}
+
+uint64_t *profile_file_limits(const struct profile *p)
+{
+	uint64_t *limits = mem_array(MEM_PROFILE, p->files.count, sizeof(*limits));
+
+	for (uint32_t i = 0; limits && i < p->locations.count; i++) {
+		const struct profile_location_key *key = profile_location_key(p, i);
+
+		if (key->address < UINT64_MAX - PAGE_MASK && key->address >= limits[key->file])
+			limits[key->file] = (key->address | PAGE_MASK) + 1;
+	}
+	return limits;
+}
+
+void profile_location_place(const struct profile *p, uint32_t location, const uint64_t *file_limits,
+			    struct profile_place *ret)
+{
+	const struct profile_location_key *key = profile_location_key(p, location);
+	const struct profile_file_row *file = &p->file_rows[key->file];
+	int segment;
+
+	memset(ret, 0, sizeof(*ret));
+	segment = profile_location_vaddr(p, location, &ret->address);
+	if (segment >= 0) {
+		ret->start = file->segments[segment].vaddr;
+		ret->limit = ret->start + file->segments[segment].file_bytes;
+		ret->offset = file->segments[segment].offset;
+	} else if (key->kind == PROFILE_KERNEL) {
+		ret->start = KERNEL_START;
+		ret->limit = UINT64_MAX;
+	} else if (profile_file_is_named(p, key->file)) {
+		ret->limit = file_limits[key->file];
+	}
+	ret->has_mapping = ret->start <= ret->address && ret->address < ret->limit;
 }
 
 const char *profile_basename(const char *path)

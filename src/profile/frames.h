@@ -28,6 +28,20 @@ bool profile_file_is_named(const struct profile *p, uint32_t file);
 const char *profile_location_text(const struct profile *p, uint32_t location,
 				  char out[PROFILE_FRAME_TEXT]);
 
+/* Where a location lies for pprof and OTLP: address - start + offset is the position in the file
+ * (field case 25). Each executable segment is a mapping of its own; a file whose segments are not
+ * known is one mapping from 0, the kernel one of its upper half. Anonymous and unknown memory, and
+ * an address outside all of this, have none. */
+struct profile_place {
+	bool has_mapping;
+	uint64_t address, start, limit, offset;
+};
+void profile_location_place(const struct profile *p, uint32_t location, const uint64_t *file_limits,
+			    struct profile_place *ret);
+/* For each file the first page border past all addresses added for it. Caller frees; NULL: no
+ * memory. */
+uint64_t *profile_file_limits(const struct profile *p);
+
 /* The last component of a path; the path itself when it has none. */
 const char *profile_basename(const char *path);
 

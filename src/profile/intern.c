@@ -46,7 +46,7 @@ void profile_intern_done(struct profile_intern *in)
 
 static struct profile_intern_entry *entry_new(const void *blob, size_t bytes, uint32_t id)
 {
-	struct profile_intern_entry *e = mem_alloc(MEM_PROFILE, sizeof(*e) + bytes);
+	struct profile_intern_entry *e = mem_alloc(MEM_PROFILE, sizeof(*e) + bytes + 1);
 
 	if (!e)
 		return NULL;

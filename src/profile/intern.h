@@ -4,7 +4,8 @@
  * dictionary entries are all kept this way, so "no two equal entries" holds by construction.
  *
  * Blobs are compared as bytes: structs used as keys must have no implicit padding. They are aligned
- * to 8 and stay where they are until _done. Bytes are charged to a budget that several may share.
+ * to 8, have a NUL behind them, and stay where they are until _done. Bytes are charged to a budget
+ * that several may share.
  */
 #ifndef FLYBALL_PROFILE_INTERN_H
 #define FLYBALL_PROFILE_INTERN_H

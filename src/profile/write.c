@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* write: formats by file name, and the one door to all writers. */
+#include "page.h"
 #include "writers.h"
 
 #include <errno.h>
@@ -46,9 +47,17 @@ int profile_write(const struct profile *p, enum profile_format format,
 		err = profile_write_folded(p, options && options->per_thread, &out);
 		break;
 	case PROFILE_PPROF:
+		err = profile_write_pprof(p, &out);
+		break;
 	case PROFILE_OTLP:
+		err = profile_write_otlp(p, &out);
+		break;
 	case PROFILE_OTLP_JSON:
+		err = profile_write_otlp_json(p, &out);
+		break;
 	case PROFILE_HTML:
+		err = profile_write_html(p, (const char *)profile_page_template,
+					 profile_page_template_size, &out);
 		break;
 	}
 	flushed = profile_out_flush(&out);

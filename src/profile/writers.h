@@ -8,7 +8,7 @@
 #define FLYBALL_PROFILE_WRITERS_H
 
 #include "model.h"
-#include "output.h"
+#include "stream.h"
 
 int profile_write_folded(const struct profile *p, bool per_thread, struct profile_out *out);
 int profile_write_pprof(const struct profile *p, struct profile_out *out);

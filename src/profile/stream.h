@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * output: small pieces gathered into chunks for a sink, the protobuf wire's framing, and a JSON
+ * stream: small pieces gathered into chunks for a sink, the protobuf wire's framing, and a JSON
  * writer that keeps nothing. The first error sticks and later calls do nothing: check at the end.
  */
-#ifndef FLYBALL_PROFILE_OUTPUT_H
-#define FLYBALL_PROFILE_OUTPUT_H
+#ifndef FLYBALL_PROFILE_STREAM_H
+#define FLYBALL_PROFILE_STREAM_H
 
 #include "profile.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/* output: chunks of 16 KiB; a piece that is larger goes through whole. */
-#include "output.h"
+/* stream: chunks of 16 KiB; a piece that is larger goes through whole. */
+#include "stream.h"
 
 #include <errno.h>
 #include <string.h>
