@@ -251,11 +251,16 @@ int symbol_lookup_file(struct elf_file *elf, struct symbol_query *queries, size_
 
 void symbol_queries_reset(struct symbol_query *queries, size_t count)
 {
+	bool is_sorted = true;
+
 	for (size_t i = 0; i < count; i++) {
 		queries[i].found = 0;
 		queries[i].start = 0;
 		queries[i].name = NULL;
 		queries[i].module = NULL;
+		if (i && queries[i].address < queries[i - 1].address)
+			is_sorted = false;
 	}
-	qsort(queries, count, sizeof(*queries), symbol_query_compare);
+	if (!is_sorted)
+		qsort(queries, count, sizeof(*queries), symbol_query_compare);
 }

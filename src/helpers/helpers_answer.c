@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Answers: a head, then by kind an elf_info, names, or a scan. Strings are stored as length and
+ * bytes with a NUL. The check reads through a cursor that cannot leave the buffer, wants every
+ * string to end exactly at its NUL, and every byte of the answer to be used. */
+#include "helpers_answer.h"
+
+#include "abi/reasons.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME_BYTES_MAX 1024 /* SYMBOL_NAME_MAX */
+
+struct head {
+	uint32_t op;
+	int32_t err;
+	uint32_t unnamed, count;
+};
+
+struct name_head {
+	uint64_t vaddr, start;
+	uint32_t unnamed, bytes;
+};
+
+struct scan_head {
+	uint64_t process_start_ns;
+	uint32_t tgid, namespace_pid, uid, mount_namespace;
+	uint32_t is_cut, pad;
+};
+
+struct mapping_head {
+	uint64_t start, end, pgoff, ino;
+	uint32_t dev_major, dev_minor;
+	uint32_t is_deleted, bytes;
+};
+
+static void add_string(struct buf *out, const char *s)
+{
+	uint32_t bytes = (uint32_t)strlen(s) + 1;
+
+	buf_add(out, &bytes, sizeof(bytes));
+	buf_add(out, s, bytes);
+}
+
+static void add_head(struct buf *out, uint32_t op, int err, uint32_t unnamed, size_t count,
+		     const char *text)
+{
+	struct head head = {op, err, unnamed, (uint32_t)count};
+
+	buf_add(out, &head, sizeof(head));
+	add_string(out, text);
+}
+
+void helpers_answer_error(struct buf *out, uint32_t op, int err, uint32_t unnamed, const char *text)
+{
+	char clean[WIRE_TEXT_MAX];
+
+	text_print(text, strlen(text), clean, sizeof(clean));
+	add_head(out, op, err, unnamed, 0, clean);
+}
+
+void helpers_answer_info(struct buf *out, const struct elf_info *info)
+{
+	add_head(out, WIRE_INSPECT, 0, 0, 1, "");
+	buf_add(out, info, sizeof(*info));
+}
+
+void helpers_answer_names(struct buf *out, uint32_t op, const struct helpers_name *names,
+			  size_t count)
+{
+	add_head(out, op, 0, 0, count, "");
+	for (size_t i = 0; i < count; i++) {
+		struct name_head head = {.vaddr = names[i].vaddr,
+					 .start = names[i].start,
+					 .unnamed = names[i].unnamed,
+					 .bytes = (uint32_t)strlen(names[i].name) + 1};
+
+		buf_add(out, &head, sizeof(head));
+		buf_add(out, names[i].name, head.bytes);
+	}
+}
+
+void helpers_answer_scan(struct buf *out, const struct helpers_scan *scan)
+{
+	struct scan_head head = {
+		.process_start_ns = scan->process_start_ns,
+		.tgid = scan->tgid,
+		.namespace_pid = scan->namespace_pid,
+		.uid = scan->uid,
+		.mount_namespace = scan->mount_namespace,
+		.is_cut = scan->is_cut,
+	};
+
+	add_head(out, WIRE_SCAN, 0, 0, scan->mapping_count, "");
+	buf_add(out, &head, sizeof(head));
+	add_string(out, scan->comm);
+	add_string(out, scan->exe);
+	add_string(out, scan->cgroup);
+	for (size_t i = 0; i < scan->mapping_count; i++) {
+		const struct helpers_mapping *m = &scan->mappings[i];
+		struct mapping_head map = {
+			.start = m->start,
+			.end = m->end,
+			.pgoff = m->pgoff,
+			.ino = m->ino,
+			.dev_major = m->dev_major,
+			.dev_minor = m->dev_minor,
+			.is_deleted = m->is_deleted,
+			.bytes = (uint32_t)strlen(m->path) + 1,
+		};
+
+		buf_add(out, &map, sizeof(map));
+		buf_add(out, m->path, map.bytes);
+	}
+}
+
+/* ------------------------------------------------------------------ checking */
+
+struct cursor {
+	const char *at;
+	size_t left;
+	bool is_bad;
+};
+
+static void take(struct cursor *c, void *out, size_t bytes)
+{
+	if (c->is_bad || bytes > c->left) {
+		c->is_bad = true;
+		memset(out, 0, bytes);
+		return;
+	}
+	memcpy(out, c->at, bytes);
+	c->at += bytes;
+	c->left -= bytes;
+}
+
+/* bytes counts the NUL. */
+static const char *take_bytes(struct cursor *c, uint32_t bytes, size_t max)
+{
+	const char *s = c->at;
+
+	if (c->is_bad || !bytes || bytes > max || bytes > c->left ||
+	    memchr(s, 0, bytes) != s + bytes - 1) {
+		c->is_bad = true;
+		return "";
+	}
+	c->at += bytes;
+	c->left -= bytes;
+	return s;
+}
+
+static const char *take_string(struct cursor *c, size_t max)
+{
+	uint32_t bytes;
+
+	take(c, &bytes, sizeof(bytes));
+	return take_bytes(c, bytes, max);
+}
+
+/* Names and reasons are printed by main: they must come clean. */
+static bool is_clean(const char *s)
+{
+	char clean[NAME_BYTES_MAX];
+
+	text_print(s, strlen(s), clean, sizeof(clean));
+	return !strcmp(s, clean);
+}
+
+static int names_check(struct cursor *c, size_t count, const uint64_t *asked,
+		       struct helpers_answer *ret)
+{
+	ret->names = mem_array(MEM_HELPERS, count, sizeof(*ret->names));
+	if (!ret->names)
+		return -ENOMEM;
+	for (size_t i = 0; i < count; i++) {
+		struct name_head head;
+		const char *name;
+
+		take(c, &head, sizeof(head));
+		name = take_bytes(c, head.bytes, NAME_BYTES_MAX);
+		if (c->is_bad || head.vaddr != asked[i] || head.unnamed >= FLY_UNNAMED_COUNT ||
+		    !is_clean(name) || (!head.unnamed) != (name[0] != 0) ||
+		    (!head.unnamed && head.start > head.vaddr))
+			return -EBADMSG;
+		ret->names[i] = (struct helpers_name){head.vaddr, head.unnamed, head.start, name};
+	}
+	ret->result.names = ret->names;
+	ret->result.name_count = count;
+	return 0;
+}
+
+static int scan_check(struct cursor *c, size_t count, uint32_t tgid, struct helpers_answer *ret)
+{
+	struct scan_head head;
+	uint64_t last = 0;
+
+	take(c, &head, sizeof(head));
+	if (head.tgid != tgid || head.is_cut > 1 || count > HELPERS_MAPPINGS_MAX)
+		return -EBADMSG;
+	ret->scan = (struct helpers_scan){
+		.tgid = head.tgid,
+		.namespace_pid = head.namespace_pid,
+		.uid = head.uid,
+		.process_start_ns = head.process_start_ns,
+		.mount_namespace = head.mount_namespace,
+		.mapping_count = count,
+		.is_cut = head.is_cut,
+	};
+	ret->scan.comm = take_string(c, WIRE_COMM_MAX);
+	ret->scan.exe = take_string(c, WIRE_PATH_MAX);
+	ret->scan.cgroup = take_string(c, WIRE_CGROUP_MAX + 1);
+	ret->mappings = mem_array(MEM_HELPERS, count, sizeof(*ret->mappings));
+	if (!ret->mappings)
+		return -ENOMEM;
+	for (size_t i = 0; i < count; i++) {
+		struct mapping_head m;
+		const char *path;
+
+		take(c, &m, sizeof(m));
+		path = take_bytes(c, m.bytes, WIRE_PATH_MAX);
+		if (c->is_bad || m.start < last || m.end <= m.start || m.is_deleted > 1)
+			return -EBADMSG;
+		last = m.end;
+		ret->mappings[i] = (struct helpers_mapping){
+			.start = m.start,
+			.end = m.end,
+			.pgoff = m.pgoff,
+			.ino = m.ino,
+			.dev_major = m.dev_major,
+			.dev_minor = m.dev_minor,
+			.path = path,
+			.is_deleted = m.is_deleted,
+		};
+	}
+	ret->scan.mappings = ret->mappings;
+	ret->result.scan = &ret->scan;
+	return 0;
+}
+
+static int info_check(struct cursor *c, struct helpers_answer *ret)
+{
+	take(c, &ret->info, sizeof(ret->info));
+	if (c->is_bad || ret->info.class64 > 1 || ret->info.build_id_len > ELF_BUILD_ID_MAX ||
+	    ret->info.segment_count > ELF_SEGMENTS_MAX)
+		return -EBADMSG;
+	ret->result.info = &ret->info;
+	return 0;
+}
+
+int helpers_answer_check(const void *data, size_t bytes, uint32_t op, uint32_t tgid,
+			 const uint64_t *asked, size_t asked_count, struct helpers_answer *ret)
+{
+	struct cursor c = {.at = data, .left = bytes};
+	struct head head;
+	int err = 0;
+
+	memset(ret, 0, sizeof(*ret));
+	take(&c, &head, sizeof(head));
+	ret->result.text = take_string(&c, WIRE_TEXT_MAX);
+	if (c.is_bad || head.op != op || head.err > 0 || head.err < -4095 ||
+	    !head.err != !head.unnamed || head.unnamed >= FLY_UNNAMED_COUNT ||
+	    !is_clean(ret->result.text))
+		return -EBADMSG;
+	ret->result.err = head.err;
+	ret->result.unnamed = head.unnamed;
+	if (head.err)
+		return c.left ? -EBADMSG : 0;
+	if (op == WIRE_INSPECT)
+		err = head.count == 1 ? info_check(&c, ret) : -EBADMSG;
+	else if (op == WIRE_NAMES || op == WIRE_VDSO)
+		err = head.count == asked_count ? names_check(&c, head.count, asked, ret)
+						: -EBADMSG;
+	else if (op == WIRE_SCAN)
+		err = scan_check(&c, head.count, tgid, ret);
+	else
+		err = -EBADMSG;
+	if (!err && (c.is_bad || c.left))
+		err = -EBADMSG;
+	if (err)
+		helpers_answer_done(ret);
+	return err;
+}
+
+void helpers_answer_done(struct helpers_answer *answer)
+{
+	mem_free(MEM_HELPERS, answer->names);
+	mem_free(MEM_HELPERS, answer->mappings);
+	memset(answer, 0, sizeof(*answer));
+}

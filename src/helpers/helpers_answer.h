@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * helpers, inside: the form of an answer, written by the reader and checked by main. Main's side
+ * trusts no byte of it: see helpers_answer_check.
+ */
+#ifndef FLYBALL_HELPERS_ANSWER_H
+#define FLYBALL_HELPERS_ANSWER_H
+
+#include "helpers_wire.h"
+
+/* --- writing (reader) --- */
+void helpers_answer_error(struct buf *out, uint32_t op, int err, uint32_t unnamed,
+			  const char *text);
+void helpers_answer_info(struct buf *out, const struct elf_info *info);
+void helpers_answer_names(struct buf *out, uint32_t op, const struct helpers_name *names,
+			  size_t count);
+void helpers_answer_scan(struct buf *out, const struct helpers_scan *scan);
+
+/* --- checking (main) --- */
+struct helpers_answer {
+	struct helpers_result result;
+	struct elf_info info;
+	struct helpers_scan scan;
+	struct helpers_name *names;	  /* heap */
+	struct helpers_mapping *mappings; /* heap */
+};
+/* Takes an answer apart; its strings stay in data. asked: the sorted addresses of the request.
+ * -EBADMSG for anything that could not have been written by helpers_answer_* on this request. */
+int helpers_answer_check(const void *data, size_t bytes, uint32_t op, uint32_t tgid,
+			 const uint64_t *asked, size_t asked_count, struct helpers_answer *ret);
+void helpers_answer_done(struct helpers_answer *answer);
+
+#endif

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * helpers, inside the main process: requests and their way, the helper processes, what is known to
+ * hang. helpers.c has the interface and the queues, helpers_process.c starts, ends and counts
+ * processes, helpers_traffic.c moves packets and keeps deadlines.
+ */
+#ifndef FLYBALL_HELPERS_INSIDE_H
+#define FLYBALL_HELPERS_INSIDE_H
+
+#include "helpers_answer.h"
+
+#define HASH_NONFATAL_OOM	1
+#define uthash_malloc(bytes)	mem_alloc(MEM_HELPERS, bytes)
+#define uthash_free(p, bytes)	mem_free(MEM_HELPERS, p)
+#define uthash_nonfatal_oom(el) ((el)->is_lost = true)
+#include <uthash.h>
+
+#define HELPERS_QUEUE_MAX	4096
+#define HELPERS_QUEUE_BYTES_MAX (16U << 20)
+#define HELPERS_DYING_MAX	16
+#define HELPERS_BAD_MAX		256
+
+enum request_state {
+	REQUEST_QUEUED,
+	REQUEST_AT_OPENER, /* sent, not acked */
+	REQUEST_AT_READER, /* acked, not answered */
+	REQUEST_FAILED,	   /* waits for the next helpers_poll to say so */
+};
+
+struct request {
+	struct request *prev, *next; /* in the list of its state */
+	enum request_state state;
+	helpers_done done; /* NULL: release */
+	void *ctx;
+	unsigned int tries;
+	uint64_t dev, ino;
+	uint32_t unnamed; /* REQUEST_FAILED */
+	bool is_lost;	  /* uthash had no memory */
+	size_t bytes;	  /* of the packet */
+	size_t addresses_at;
+	UT_hash_handle hh; /* by wire.ticket */
+	/* The packet as sent: text and addresses follow. Last, for the flexible part. */
+	struct wire_request wire;
+	char rest[];
+};
+
+/* A circular list with its head inside. */
+struct request_list {
+	struct request *first, *last;
+	size_t count, bytes;
+};
+
+enum helper_kind { HELPER_OPENER, HELPER_READER, HELPER_KINDS };
+
+struct helper {
+	int pid, pidfd; /* -1: not running */
+	bool is_ready, has_worked;
+	uint64_t spawned_ns, progress_ns, progress_cpu_ns;
+	uint64_t next_spawn_ns;
+	unsigned int failures; /* in a row: ended before doing anything */
+	char last_words[WIRE_TEXT_MAX];
+};
+
+struct dying {
+	int pid, pidfd;
+	uint64_t killed_ns;
+};
+
+struct bad {
+	uint64_t key, process_start_ns;
+	uint32_t tgid, unnamed;
+	bool is_open; /* hung in open, else failed in the reader */
+};
+
+struct helpers {
+	int epoll, event;
+	/* Both ends of each pair: ours, and the one a replacement inherits. */
+	int requests, requests_end, answers, answers_end, jobs, jobs_end;
+	char directory[512];
+	uint64_t deadline_ns;
+	bool is_stopping, is_polling;
+
+	struct helper helper[HELPER_KINDS];
+	struct dying dying[HELPERS_DYING_MAX];
+	size_t dying_count;
+	unsigned int restarts[HELPER_KINDS];
+	uint64_t ended_user_ns, ended_system_ns;
+
+	uint64_t last_ticket;
+	struct request *by_ticket;
+	struct request_list urgent, normal, opener, reader, failed;
+	size_t reader_bound; /* in opener or reader, and for the reader */
+	size_t reader_bound_bytes;
+	bool is_reader_full; /* said WIRE_ACK_BUSY since its last answer */
+	unsigned int pending;
+	size_t pending_bytes;
+
+	struct bad bad[HELPERS_BAD_MAX];
+	size_t bad_next;
+
+	struct buf answer; /* of answer_ticket, so far */
+	uint64_t answer_ticket;
+};
+
+/* --- helpers.c --- */
+void request_move(struct helpers *h, struct request *r, enum request_state state, bool at_front);
+/* Calls back and frees. */
+void request_finish(struct helpers *h, struct request *r, const struct helpers_result *result);
+void request_fail(struct helpers *h, struct request *r, int err, uint32_t unnamed,
+		  const char *text);
+struct request *request_find(struct helpers *h, uint64_t ticket);
+bool request_needs_reader(const struct request *r);
+/* enum fly_unnamed when the request is for what is known to hang; 0 otherwise. */
+uint32_t request_is_bad(const struct helpers *h, const struct request *r);
+void request_blame(struct helpers *h, const struct request *r, uint32_t unnamed, bool is_open);
+
+/* --- helpers_process.c --- */
+int helper_spawn(struct helpers *h, enum helper_kind kind, struct why *why);
+/* Kills without waiting; it goes to the dying. */
+void helper_kill(struct helpers *h, enum helper_kind kind);
+/* True when it has ended by itself (and is reaped). */
+bool helper_has_ended(struct helpers *h, enum helper_kind kind);
+void helper_reap_dying(struct helpers *h);
+unsigned int helper_stuck_count(const struct helpers *h);
+/* Starts what should run and does not, within the limits. */
+void helper_revive(struct helpers *h, uint64_t now);
+bool helper_is_running(const struct helpers *h, enum helper_kind kind);
+uint64_t helper_cpu_ns(const struct helper *helper);
+/* State letter of /proc/PID/stat, user and system time; 0 when it is gone. */
+char helper_state(const struct helper *helper, uint64_t *ret_user_ns, uint64_t *ret_system_ns);
+uint64_t helper_anon_bytes(const struct helper *helper);
+int helpers_open_pairs(struct helpers *h, struct why *why);
+void helpers_close_pairs(struct helpers *h);
+int helpers_find_directory(struct helpers *h, const char *directory, struct why *why);
+
+/* --- helpers_traffic.c --- */
+void helpers_send_queued(struct helpers *h);
+void helpers_drain(struct helpers *h);
+void helpers_enforce(struct helpers *h, uint64_t now);
+
+#endif

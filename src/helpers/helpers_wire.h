@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * helpers, inside: what the three processes say to each other. SOCK_SEQPACKET pairs, one packet
+ * per message, native byte order (one build, one machine).
+ *
+ *   main ─requests─▶ opener      main ◀─acks─ opener
+ *   opener ─jobs, descriptors─▶ reader
+ *   main ◀─answers, in parts─ reader
+ *
+ * Main keeps both ends of every pair, so that a helper's replacement goes on reading where the dead
+ * one stopped: what was queued is not lost. Requests are worked on strictly in order, hence the
+ * oldest one without an ack (or answer) is the one being worked on, and the one to blame.
+ */
+#ifndef FLYBALL_HELPERS_WIRE_H
+#define FLYBALL_HELPERS_WIRE_H
+
+#include "helpers.h"
+
+/* Descriptors a helper starts with. */
+#define WIRE_OPENER_REQUESTS 3
+#define WIRE_OPENER_JOBS     4
+#define WIRE_READER_JOBS     3
+#define WIRE_READER_ANSWERS  4
+
+#define WIRE_PATH_MAX	 4096 /* with NUL */
+#define WIRE_NAMES_MAX	 4096
+#define WIRE_TEXT_MAX	 256
+#define WIRE_PART_MAX	 32768
+#define WIRE_ANSWER_MAX	 (8U << 20)
+#define WIRE_CGROUP_MAX	 4096
+#define WIRE_COMM_MAX	 64
+#define WIRE_PACKET_MAX	 (sizeof(struct wire_request) + WIRE_PATH_MAX + WIRE_NAMES_MAX * 8)
+#define WIRE_FILES_MAX	 4
+#define WIRE_TICKET_NONE 0 /* a helper's first packet: it is ready */
+
+enum wire_op {
+	WIRE_HOLD = 1,
+	WIRE_INSPECT,
+	WIRE_NAMES,
+	WIRE_VDSO,
+	WIRE_SCAN,
+	WIRE_RELEASE,
+	WIRE_OPS,
+};
+
+/* main to opener; then, with the last three members filled in, opener to reader. Followed by
+ * text_bytes of text with its NUL (request: path; scan job: exe) and count addresses. */
+struct wire_request {
+	uint64_t ticket;
+	uint64_t key;
+	uint64_t process_start_ns;
+	uint64_t start, end, ino;
+	uint32_t op, tgid;
+	uint32_t text_bytes, count;
+	uint8_t build_id_len;
+	uint8_t build_id[ELF_BUILD_ID_MAX];
+	uint8_t pad[3];
+	uint32_t is_host_path; /* found at its path outside the process: a mismatch means gone */
+	uint32_t mount_namespace;
+	uint32_t
+		files; /* scan: bit i set when descriptor i (stat, status, cgroup, maps) is there */
+};
+
+_Static_assert(sizeof(struct wire_request) == 144, "helpers: wire_request has no padding");
+
+enum wire_ack_state {
+	WIRE_ACK_PASSED = 1, /* goes to the reader now */
+	WIRE_ACK_DONE,	     /* final */
+	WIRE_ACK_BUSY,	     /* was not taken by the reader after all: ask again */
+};
+
+/* opener to main */
+struct wire_ack {
+	uint64_t ticket;
+	uint64_t dev, ino;
+	uint32_t state;
+	int32_t err;
+	uint32_t unnamed;
+	char text[WIRE_TEXT_MAX];
+};
+
+/* reader to main: part of an answer; the whole is laid out as helpers_answer.c says. */
+struct wire_part {
+	uint64_t ticket;
+	uint32_t bytes;
+	uint32_t is_last;
+};
+
+#endif

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * flyball-opener PARENT: opens files for the main process and hands them to the reader. Three
+ * capabilities, no parsing. Descriptors: see helpers_wire.h. One request at a time, in order; each
+ * is acked exactly once (and once more with WIRE_ACK_BUSY when the reader's queue was full).
+ */
+#include "opener_files.h"
+#include "sandbox.h"
+
+#include "abi/reasons.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <seccomp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+struct opener {
+	struct opener_files *files;
+	char packet[WIRE_PACKET_MAX];
+};
+
+static void ack(const struct wire_request *r, uint32_t state, const struct opener_file *file)
+{
+	struct wire_ack a = {.ticket = r->ticket, .state = state};
+
+	if (file) {
+		a.dev = file->dev;
+		a.ino = file->ino;
+	}
+	send(WIRE_OPENER_REQUESTS, &a, sizeof(a), MSG_NOSIGNAL);
+}
+
+static void ack_failure(const struct wire_request *r, int err, const struct why *why)
+{
+	struct wire_ack a = {.ticket = r->ticket, .state = WIRE_ACK_DONE, .err = err};
+
+	switch (err) {
+	case -ESRCH:
+		a.unnamed = FLY_UNNAMED_FILE_GONE;
+		break;
+	case -ESTALE:
+		a.unnamed = FLY_UNNAMED_FILE_REPLACED;
+		break;
+	case -EBADMSG:
+		a.unnamed = FLY_UNNAMED_FILE_INVALID;
+		break;
+	default:
+		a.unnamed = FLY_UNNAMED_FILE_DENIED;
+		break;
+	}
+	text_print(why->text, strlen(why->text), a.text, sizeof(a.text));
+	send(WIRE_OPENER_REQUESTS, &a, sizeof(a), MSG_NOSIGNAL);
+}
+
+/* The job goes out after its ack, so that main knows of it before any answer. The reader's queue
+ * being full is not waited for: an opener that waits opens nothing. */
+static void pass(const struct wire_request *r, const void *rest, size_t rest_bytes,
+		 const char *text, const int *fds, size_t fd_count)
+{
+	struct wire_request job = *r;
+	char control[CMSG_SPACE(sizeof(int) * WIRE_FILES_MAX)] __attribute__((aligned(8))) = {0};
+	struct iovec parts[3];
+	struct msghdr message = {.msg_iov = parts, .msg_iovlen = 3};
+
+	job.text_bytes = (uint32_t)strlen(text) + 1;
+	parts[0] = (struct iovec){&job, sizeof(job)};
+	parts[1] = (struct iovec){(char *)text, job.text_bytes};
+	parts[2] = (struct iovec){(void *)rest, rest_bytes};
+	if (fd_count) {
+		struct cmsghdr *c;
+
+		message.msg_control = control;
+		message.msg_controllen = CMSG_SPACE(sizeof(int) * fd_count);
+		c = CMSG_FIRSTHDR(&message);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int) * fd_count);
+		memcpy(CMSG_DATA(c), fds, sizeof(int) * fd_count);
+	}
+	if (sendmsg(WIRE_OPENER_JOBS, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+		ack(r, WIRE_ACK_BUSY, NULL);
+}
+
+static void serve_scan(const struct wire_request *request)
+{
+	struct wire_request r = *request;
+	struct opener_process process;
+	int fds[WIRE_FILES_MAX];
+	size_t count = 0;
+	struct why why;
+	int err = opener_process_open(r.tgid, &process, &why);
+
+	if (err) {
+		ack_failure(&r, err, &why);
+		return;
+	}
+	r.files = 0;
+	r.mount_namespace = process.mount_namespace;
+	for (size_t i = 0; i < WIRE_FILES_MAX; i++) {
+		if (process.fds[i] < 0)
+			continue;
+		r.files |= 1U << i;
+		fds[count++] = process.fds[i];
+	}
+	ack(&r, WIRE_ACK_PASSED, NULL);
+	pass(&r, NULL, 0, process.exe, fds, count);
+	opener_process_close(&process);
+}
+
+static void serve_file(struct opener *o, const struct wire_request *request, const char *path,
+		       const void *rest, size_t rest_bytes)
+{
+	struct wire_request r = *request;
+	struct opener_file file;
+	struct why why;
+	int err = opener_files_get(o->files, &r, path, &file, &why);
+
+	if (err) {
+		ack_failure(&r, err, &why);
+		return;
+	}
+	if (r.op == WIRE_HOLD) {
+		ack(&r, WIRE_ACK_DONE, &file);
+		return;
+	}
+	r.is_host_path = file.is_host_path;
+	ack(&r, WIRE_ACK_PASSED, &file);
+	pass(&r, rest, rest_bytes, "", &file.fd, 1);
+}
+
+static void serve(struct opener *o, size_t bytes)
+{
+	struct wire_request r;
+	const char *path, *rest;
+	size_t rest_bytes;
+
+	if (bytes < sizeof(r))
+		return;
+	memcpy(&r, o->packet, sizeof(r));
+	path = o->packet + sizeof(r);
+	if (!r.text_bytes || r.text_bytes > bytes - sizeof(r) || path[r.text_bytes - 1])
+		return;
+	rest = path + r.text_bytes;
+	rest_bytes = bytes - sizeof(r) - r.text_bytes;
+	switch (r.op) {
+	case WIRE_RELEASE:
+		opener_files_release(o->files, r.key);
+		ack(&r, WIRE_ACK_DONE, NULL);
+		break;
+	case WIRE_VDSO:
+		ack(&r, WIRE_ACK_PASSED, NULL);
+		pass(&r, rest, rest_bytes, "", NULL, 0);
+		break;
+	case WIRE_SCAN:
+		serve_scan(&r);
+		break;
+	default:
+		serve_file(o, &r, path, rest, rest_bytes);
+		break;
+	}
+}
+
+static int confine(int parent, struct why *why)
+{
+	static const cap_value_t keep[] = {CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH,
+					   CAP_CHECKPOINT_RESTORE};
+	/* openat never writes nor creates. */
+	static const struct sandbox_rule rules[] = {
+		{SCMP_SYS(openat), 2, O_ACCMODE | O_CREAT | O_TRUNC, O_RDONLY},
+		{SCMP_SYS(openat2), -1, 0, 0},
+		{SCMP_SYS(fstat), -1, 0, 0},
+		{SCMP_SYS(newfstatat), -1, 0, 0},
+		{SCMP_SYS(readlinkat), -1, 0, 0},
+		{SCMP_SYS(read), -1, 0, 0},
+		{SCMP_SYS(close), -1, 0, 0},
+		{SCMP_SYS(fcntl), -1, 0, 0},
+		{SCMP_SYS(getdents64), -1, 0, 0},
+		{SCMP_SYS(lseek), -1, 0, 0},
+		{SCMP_SYS(recvfrom), -1, 0, 0},
+		{SCMP_SYS(sendto), -1, 0, 0},
+		{SCMP_SYS(sendmsg), -1, 0, 0},
+		{SCMP_SYS(brk), -1, 0, 0},
+		{SCMP_SYS(mmap), -1, 0, 0},
+		{SCMP_SYS(mremap), -1, 0, 0},
+		{SCMP_SYS(munmap), -1, 0, 0},
+		{SCMP_SYS(madvise), -1, 0, 0},
+		{SCMP_SYS(clock_gettime), -1, 0, 0},
+		{SCMP_SYS(restart_syscall), -1, 0, 0},
+		{SCMP_SYS(rt_sigreturn), -1, 0, 0},
+		{SCMP_SYS(exit_group), -1, 0, 0},
+	};
+	int err = sandbox_drop(keep, ARRAY_SIZE(keep), why);
+
+	if (!err)
+		err = sandbox_follow_parent(parent, why);
+	return err ? err : sandbox_filter(rules, ARRAY_SIZE(rules), why);
+}
+
+int main(int argc, char **argv)
+{
+	static struct opener opener;
+	struct wire_ack ready = {.ticket = WIRE_TICKET_NONE};
+	uint64_t parent;
+	struct why why = {""};
+	int err;
+
+	if (argc != 2 || text_parse_u64(argv[1], 1, INT32_MAX, &parent))
+		return 2;
+	/* Short-lived programs are gone in milliseconds: go ahead of others where we may. */
+	setpriority(PRIO_PROCESS, 0, -5);
+	err = sandbox_start(WIRE_OPENER_JOBS, (int)parent, &why);
+	if (!err)
+		err = opener_files_new(&opener.files, &why);
+	if (!err)
+		err = confine((int)parent, &why);
+	if (err) {
+		ready.err = err;
+		memcpy(ready.text, why.text, sizeof(ready.text) - 1);
+	}
+	send(WIRE_OPENER_REQUESTS, &ready, sizeof(ready), MSG_NOSIGNAL);
+	while (!err) {
+		ssize_t n = recv(WIRE_OPENER_REQUESTS, opener.packet, sizeof(opener.packet), 0);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		serve(&opener, (size_t)n);
+	}
+	return err ? 1 : 0;
+}

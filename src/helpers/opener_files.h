@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The opener's work: finding the file behind a mapping, and the descriptors it keeps. Any call here
+ * may block for ever in a foreign file system; main watches the clock.
+ */
+#ifndef FLYBALL_HELPERS_OPENER_FILES_H
+#define FLYBALL_HELPERS_OPENER_FILES_H
+
+#include "helpers_wire.h"
+
+struct opener_files;
+int opener_files_new(struct opener_files **ret, struct why *why);
+
+struct opener_file {
+	int fd; /* kept here, not the caller's to close */
+	uint64_t dev, ino;
+	bool is_host_path;
+};
+/* The kept file of request->key, opened now if need be. path may be "". Fails with -ESTALE where
+ * another file was found, -ESRCH where nothing is left, -EACCES. */
+int opener_files_get(struct opener_files *files, const struct wire_request *request,
+		     const char *path, struct opener_file *ret, struct why *why);
+void opener_files_release(struct opener_files *files, uint64_t key);
+
+/* Texts of /proc/TGID for a scan. fds of stat, status, cgroup, maps; -1 where there is none. */
+struct opener_process {
+	int fds[WIRE_FILES_MAX];
+	uint32_t mount_namespace;
+	char exe[WIRE_PATH_MAX];
+};
+int opener_process_open(uint32_t tgid, struct opener_process *ret, struct why *why);
+void opener_process_close(struct opener_process *process);
+
+#endif

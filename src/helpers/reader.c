@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * flyball-reader PARENT: parses what the opener hands it and answers main. No capabilities, a short
+ * list of system calls, little memory. It may crash or hang on any file: main blames the job it was
+ * at, and starts another. Descriptors: see helpers_wire.h.
+ */
+#include "helpers_answer.h"
+#include "reader_scan.h"
+#include "sandbox.h"
+
+#include "abi/reasons.h"
+#include "symbol/symbol.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <seccomp.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define ADDRESS_SPACE_MAX (512UL << 20)
+#define STACK_MAX	  (64UL << 20) /* demangling recurses; touched only when used */
+#define TRIM_BYTES	  (256U << 10)
+
+struct job {
+	struct wire_request r;
+	const char *text;
+	const uint64_t *addresses;
+	int fds[WIRE_FILES_MAX];
+	size_t fd_count;
+};
+
+static char packet[WIRE_PACKET_MAX] __attribute__((aligned(8)));
+static uint64_t addresses[WIRE_NAMES_MAX];
+
+static uint32_t unnamed_of(int err)
+{
+	switch (err) {
+	case -ENOMEM:
+		return FLY_UNNAMED_READER_FAILED;
+	case -EOPNOTSUPP:
+		return FLY_UNNAMED_NO_SYMBOL;
+	default:
+		return FLY_UNNAMED_FILE_INVALID;
+	}
+}
+
+/* Opens the job's file, if it is the one that was mapped. */
+static struct elf_file *file_open(const struct job *job, struct buf *out)
+{
+	const struct wire_request *r = &job->r;
+	const struct elf_info *info;
+	struct elf_file *elf;
+	struct why why = {""};
+	int err = job->fd_count ? elf_open(job->fds[0], &elf, &why)
+				: why_set(&why, -EBADMSG, "no descriptor came with the job");
+
+	if (err) {
+		helpers_answer_error(
+			out, r->op, err,
+			err == -EOPNOTSUPP ? FLY_UNNAMED_FILE_INVALID : unnamed_of(err), why.text);
+		return NULL;
+	}
+	info = elf_get_info(elf);
+	if (r->build_id_len && r->build_id_len <= ELF_BUILD_ID_MAX &&
+	    (info->build_id_len != r->build_id_len ||
+	     memcmp(info->build_id, r->build_id, r->build_id_len) != 0)) {
+		if (r->is_host_path)
+			helpers_answer_error(out, r->op, -ESRCH, FLY_UNNAMED_FILE_GONE,
+					     "the file and the process that mapped it are gone");
+		else
+			helpers_answer_error(out, r->op, -ESTALE, FLY_UNNAMED_FILE_REPLACED,
+					     "another file lies at its path now");
+		elf_close(elf);
+		return NULL;
+	}
+	return elf;
+}
+
+static void queries_free(struct symbol_query *queries, size_t count)
+{
+	for (size_t i = 0; queries && i < count; i++) {
+		mem_free(MEM_SYMBOL, queries[i].name);
+		mem_free(MEM_SYMBOL, queries[i].module);
+	}
+	mem_free(MEM_HELPERS, queries);
+}
+
+static void answer_queries(const struct job *job, const struct symbol_query *queries,
+			   struct buf *out)
+{
+	size_t count = job->r.count;
+	struct helpers_name *names = mem_array(MEM_HELPERS, count, sizeof(*names));
+
+	if (!names) {
+		helpers_answer_error(out, job->r.op, -ENOMEM, FLY_UNNAMED_READER_FAILED,
+				     "out of memory");
+		return;
+	}
+	for (size_t i = 0; i < count; i++) {
+		const struct symbol_query *q = &queries[i];
+
+		/* A name that is empty or says nothing is none. */
+		if (q->found && q->name[0])
+			names[i] = (struct helpers_name){q->address, 0, q->start, q->name};
+		else
+			names[i] = (struct helpers_name){q->address, FLY_UNNAMED_NO_SYMBOL, 0, ""};
+	}
+	helpers_answer_names(out, job->r.op, names, count);
+	mem_free(MEM_HELPERS, names);
+}
+
+static void serve_names(const struct job *job, struct buf *out)
+{
+	size_t count = job->r.count;
+	struct symbol_query *queries;
+	struct elf_file *elf = NULL;
+	struct why why = {""};
+	int err = -ENOMEM;
+
+	if (job->r.op == WIRE_NAMES) {
+		elf = file_open(job, out);
+		if (!elf)
+			return;
+	}
+	queries = mem_array(MEM_HELPERS, count, sizeof(*queries));
+	if (queries) {
+		for (size_t i = 0; i < count; i++)
+			queries[i].address = job->addresses[i];
+		err = elf ? symbol_lookup_file(elf, queries, count, &why)
+			  : symbol_lookup_vdso(queries, count, &why);
+	}
+	if (err)
+		helpers_answer_error(out, job->r.op, err, unnamed_of(err), why.text);
+	else
+		answer_queries(job, queries, out);
+	queries_free(queries, count);
+	elf_close(elf);
+}
+
+static void serve_inspect(const struct job *job, struct buf *out)
+{
+	struct elf_file *elf = file_open(job, out);
+
+	if (!elf)
+		return;
+	helpers_answer_info(out, elf_get_info(elf));
+	elf_close(elf);
+}
+
+static void serve_scan(const struct job *job, struct buf *out)
+{
+	int fds[WIRE_FILES_MAX];
+	size_t at = 0;
+
+	for (size_t i = 0; i < WIRE_FILES_MAX; i++)
+		fds[i] = job->r.files >> i & 1 && at < job->fd_count ? job->fds[at++] : -1;
+	reader_scan(&job->r, fds, job->text, out);
+}
+
+static void serve(const struct job *job, struct buf *out)
+{
+	switch (job->r.op) {
+	case WIRE_INSPECT:
+		serve_inspect(job, out);
+		break;
+	case WIRE_SCAN:
+		serve_scan(job, out);
+		break;
+	default:
+		serve_names(job, out);
+		break;
+	}
+	if (out->err) {
+		buf_reset(out);
+		helpers_answer_error(out, job->r.op, -ENOMEM, FLY_UNNAMED_READER_FAILED,
+				     "the answer is too large");
+	}
+}
+
+static int send_part(uint64_t ticket, const char *data, size_t bytes, bool is_last)
+{
+	struct wire_part part = {ticket, (uint32_t)bytes, is_last};
+	struct iovec parts[2] = {{&part, sizeof(part)}, {(void *)data, bytes}};
+	struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+	ssize_t n;
+
+	do {
+		n = sendmsg(WIRE_READER_ANSWERS, &message, MSG_NOSIGNAL);
+	} while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : 0;
+}
+
+static int send_answer(uint64_t ticket, const struct buf *out)
+{
+	size_t at = 0;
+	int err;
+
+	do {
+		size_t n = out->len - at < WIRE_PART_MAX ? out->len - at : WIRE_PART_MAX;
+
+		err = send_part(ticket, out->data + at, n, at + n == out->len);
+		at += n;
+	} while (!err && at < out->len);
+	return err;
+}
+
+/* False at the end of the stream. */
+static bool job_receive(struct job *job)
+{
+	char control[CMSG_SPACE(sizeof(int) * WIRE_FILES_MAX)] __attribute__((aligned(8)));
+	struct iovec part = {packet, sizeof(packet)};
+	struct msghdr message = {.msg_iov = &part,
+				 .msg_iovlen = 1,
+				 .msg_control = control,
+				 .msg_controllen = sizeof(control)};
+	struct cmsghdr *c;
+	size_t used;
+	ssize_t n;
+
+	memset(job, 0, sizeof(*job));
+	do {
+		n = recvmsg(WIRE_READER_JOBS, &message, MSG_CMSG_CLOEXEC);
+	} while (n < 0 && errno == EINTR);
+	if (n < (ssize_t)sizeof(job->r))
+		return false;
+	c = CMSG_FIRSTHDR(&message);
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
+		job->fd_count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		memcpy(job->fds, CMSG_DATA(c), job->fd_count * sizeof(int));
+	}
+	memcpy(&job->r, packet, sizeof(job->r));
+	used = sizeof(job->r) + job->r.text_bytes;
+	if (!job->r.text_bytes || used > (size_t)n || packet[used - 1] ||
+	    job->r.count > WIRE_NAMES_MAX || used + job->r.count * sizeof(uint64_t) != (size_t)n)
+		return false;
+	job->text = packet + sizeof(job->r);
+	memcpy(addresses, packet + used, job->r.count * sizeof(uint64_t));
+	job->addresses = addresses;
+	return true;
+}
+
+static int confine(int parent, struct why *why)
+{
+	static const struct sandbox_rule rules[] = {
+		{SCMP_SYS(read), -1, 0, 0},
+		{SCMP_SYS(pread64), -1, 0, 0},
+		{SCMP_SYS(fstat), -1, 0, 0},
+		{SCMP_SYS(newfstatat), 3, AT_EMPTY_PATH, AT_EMPTY_PATH},
+		{SCMP_SYS(recvmsg), -1, 0, 0},
+		{SCMP_SYS(sendmsg), -1, 0, 0},
+		{SCMP_SYS(close), -1, 0, 0},
+		{SCMP_SYS(brk), -1, 0, 0},
+		{SCMP_SYS(mmap), 2, PROT_EXEC, 0},
+		{SCMP_SYS(mremap), -1, 0, 0},
+		{SCMP_SYS(munmap), -1, 0, 0},
+		{SCMP_SYS(madvise), -1, 0, 0},
+		{SCMP_SYS(futex), -1, 0, 0},
+		{SCMP_SYS(sysinfo), -1, 0, 0},
+		{SCMP_SYS(clock_gettime), -1, 0, 0},
+		{SCMP_SYS(restart_syscall), -1, 0, 0},
+		{SCMP_SYS(rt_sigreturn), -1, 0, 0},
+		{SCMP_SYS(exit_group), -1, 0, 0},
+	};
+	struct rlimit space = {ADDRESS_SPACE_MAX, ADDRESS_SPACE_MAX}, stack;
+	int err;
+
+	if (!sandbox_is_sanitized())
+		setrlimit(RLIMIT_AS, &space);
+	if (!getrlimit(RLIMIT_STACK, &stack)) {
+		stack.rlim_cur = stack.rlim_max < STACK_MAX ? stack.rlim_max : STACK_MAX;
+		setrlimit(RLIMIT_STACK, &stack);
+	}
+	err = symbol_demangle_guard();
+	if (err)
+		return why_set(why, err, "setitimer: %s", strerror(-err));
+	err = sandbox_drop(NULL, 0, why);
+	if (!err)
+		err = sandbox_follow_parent(parent, why);
+	if (!err)
+		err = sandbox_filter(rules, ARRAY_SIZE(rules), why);
+	return err;
+}
+
+int main(int argc, char **argv)
+{
+	struct buf out;
+	struct why why = {""};
+	uint64_t parent;
+	struct job job;
+	int err;
+
+	if (argc != 2 || text_parse_u64(argv[1], 1, INT32_MAX, &parent))
+		return 2;
+	err = sandbox_start(WIRE_READER_ANSWERS, (int)parent, &why);
+	if (!err)
+		err = confine((int)parent, &why);
+	/* The first answer, ticket 0: ready, or why not. */
+	send_part(WIRE_TICKET_NONE, why.text, err ? strlen(why.text) : 0, true);
+	if (err)
+		return 1;
+	buf_init(&out, MEM_HELPERS, WIRE_ANSWER_MAX);
+	while (job_receive(&job)) {
+		bool is_large;
+
+		serve(&job, &out);
+		/* Closing may hang as well (FUSE): do it while the job is still ours. */
+		for (size_t i = 0; i < job.fd_count; i++)
+			close(job.fds[i]);
+		if (send_answer(job.r.ticket, &out))
+			break;
+		is_large = out.cap > TRIM_BYTES;
+		buf_reset(&out);
+		if (is_large) {
+			buf_done(&out);
+			buf_init(&out, MEM_HELPERS, WIRE_ANSWER_MAX);
+			malloc_trim(0);
+		}
+	}
+	return 0;
+}
