@@ -259,10 +259,24 @@ static __always_inline void take_sample(struct run *run)
 	submit(run, sample);
 }
 
+/* Threads that ran when their process was marked get a mark of their own when first met: one of
+ * them may execute, and then the leader with the mark is gone. */
+static __always_inline bool is_marked_target(struct task_struct *task)
+{
+	struct task_struct *leader = task->group_leader;
+
+	if (bpf_task_storage_get(&fly_marks, task, 0, 0))
+		return 1;
+	if (!leader || !bpf_task_storage_get(&fly_marks, leader, 0, 0))
+		return 0;
+	bpf_task_storage_get(&fly_marks, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	return 1;
+}
+
 static __always_inline bool is_target(__u32 target, struct task_struct *task)
 {
 	if (target == FLY_TARGET_TASKS)
-		return fly_is_marked(task);
+		return is_marked_target(task);
 	if (target == FLY_TARGET_CGROUP)
 		return bpf_current_task_under_cgroup(&fly_cgroup, 0) == 1;
 	return 1;

@@ -11,7 +11,6 @@
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <linux/capability.h>
 #include <linux/perf_event.h>
@@ -331,9 +330,8 @@ static void check_lockdown(struct kernel_check *check)
 {
 	char text[128];
 
-	if (kernel_read_text("/sys/kernel/security/lockdown", text, sizeof(text)) <= 0)
-		say(check, FINE, "the kernel is not locked down");
-	else if (strstr(text, "[confidentiality]"))
+	if (kernel_read_text("/sys/kernel/security/lockdown", text, sizeof(text)) > 0 &&
+	    strstr(text, "[confidentiality]"))
 		say(check, BLOCKER,
 		    "the kernel is locked down (confidentiality), which forbids reading it: boot "
 		    "with lockdown=integrity or none");

@@ -53,17 +53,16 @@ static int on_record(void *ctx, void *data, size_t bytes)
 	const struct fly_sample *sample = data;
 	const struct fly_exec *exec = data;
 	uint32_t type = bytes >= sizeof(type) ? *(const uint32_t *)data : 0;
-	int err = 0;
 
 	if (type == FLY_RECORD_EXEC && bytes == sizeof(*exec)) {
 		kernel->last_record_ns = kernel->last_exec_ns = exec->time_ns;
-		kernel_order_add(&kernel->order, exec->time_ns, KERNEL_EVENT_EXEC, data, bytes,
-				 NULL, 0);
+		if (kernel_order_add(&kernel->order, exec->time_ns, KERNEL_EVENT_EXEC, data, bytes,
+				     NULL, 0))
+			kernel->execs_lost++;
 	} else if (type == FLY_RECORD_SAMPLE && is_sample_valid(sample, bytes)) {
 		kernel->last_record_ns = sample->time_ns;
-		err = kernel_order_add(&kernel->order, sample->time_ns, KERNEL_EVENT_SAMPLE, data,
-				       bytes, NULL, 0);
-		if (err)
+		if (kernel_order_add(&kernel->order, sample->time_ns, KERNEL_EVENT_SAMPLE, data,
+				     bytes, NULL, 0))
 			reject(kernel, sample->weight_ns);
 	} else {
 		reject(kernel, kernel->period_ns);
@@ -82,8 +81,9 @@ static void on_sideband(void *ctx, const struct kernel_event *event, const char 
 
 	if (event->type == KERNEL_EVENT_LOST)
 		kernel->sideband_lost += event->lost;
-	kernel_order_add(&kernel->order, event->time_ns, event->type, event, sizeof(*event), text,
-			 text ? strlen(text) + 1 : 0);
+	if (kernel_order_add(&kernel->order, event->time_ns, event->type, event, sizeof(*event),
+			     text, text ? strlen(text) + 1 : 0))
+		kernel->sideband_lost++;
 }
 
 void kernel_cpu_lost(struct kernel *kernel, uint32_t cpu)
@@ -384,7 +384,8 @@ static int sum_counters(struct kernel *kernel, struct kernel_ledger *ledger)
 int kernel_ledger_get(struct kernel *kernel, struct kernel_ledger *ret)
 {
 	struct kernel_ledger ledger = {.period_ns = kernel->period_ns,
-				       .sideband_lost = kernel->sideband_lost};
+				       .sideband_lost = kernel->sideband_lost,
+				       .execs_lost = kernel->execs_lost};
 	int err;
 
 	if (kernel->is_running)

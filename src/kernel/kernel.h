@@ -19,9 +19,9 @@
 
 #include <linux/types.h>
 
-#include "abi/control.h"
-#include "abi/records.h"
-#include "base/base.h"
+#include "abi/control.h" /* IWYU pragma: export */
+#include "abi/records.h" /* IWYU pragma: export */
+#include "base/base.h"	 /* IWYU pragma: export */
 
 /* ---------------------------------------------------------------- what this machine can do */
 struct kernel_check {

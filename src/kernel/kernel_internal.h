@@ -5,7 +5,7 @@
 #ifndef FLYBALL_KERNEL_INTERNAL_H
 #define FLYBALL_KERNEL_INTERNAL_H
 
-#include "kernel/kernel.h"
+#include "kernel/kernel.h" /* IWYU pragma: export */
 
 struct flyball_bpf;
 struct ring_buffer;
@@ -127,7 +127,7 @@ struct kernel {
 	bool is_running, is_behind;
 	uint64_t last_record_ns, last_exec_ns;
 	size_t ring_budget; /* bytes this poll may still take from the ring */
-	uint64_t invalid, invalid_ns, sideband_lost;
+	uint64_t invalid, invalid_ns, sideband_lost, execs_lost;
 	struct kernel_order order;
 	uint8_t *scratch;
 	kernel_event_fn fn;
