@@ -412,6 +412,8 @@ void process_fork(struct process_tracker *t, uint64_t time_ns, uint32_t parent_t
 			child->threads++;
 		return;
 	}
+	if (parent_tgid == tgid)
+		parent_tgid = 0; /* nobody is its own parent */
 	parent = parent_tgid ? find_or_create(t, parent_tgid, time_ns) : NULL;
 	if (parent) {
 		touch(t, parent, time_ns);
