@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -36,7 +37,13 @@ def pprof_faults(data):
     """What readers would refuse in a pprof file."""
     if not hasattr(pprof_faults, "check"):
         module = importlib.util.module_from_spec(_spec)
-        _spec.loader.exec_module(module)
+        arguments, sys.argv = sys.argv, ["pprofcheck"]  # it checks what argv names, and ends by exit
+        try:
+            _spec.loader.exec_module(module)
+        except SystemExit:
+            pass
+        finally:
+            sys.argv = arguments
         pprof_faults.check = module.check
     return pprof_faults.check(data)[0]
 
