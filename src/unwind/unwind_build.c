@@ -28,7 +28,9 @@ struct build {
 	uint64_t base, base_pages; /* lowest page of text; number of pages */
 	uint64_t lowest, highest;  /* of all functions */
 	uint64_t first, last;	   /* text wanted */
-	uint64_t *keys;		   /* start - base << 32 | offset - place.offset */
+	uint64_t before,
+		before_bytes; /* key of the last function that starts before first; 0: none */
+	uint64_t *keys;	      /* start - base << 32 | offset - place.offset */
 	size_t count, cap;
 	uint32_t *per_page; /* functions that start there */
 	uint64_t total;
@@ -51,25 +53,45 @@ static uint32_t page_of(const struct build *b, uint64_t address)
 	return (uint32_t)((address - b->base) >> FLY_PAGE_SHIFT);
 }
 
+static uint64_t key_of(const struct build *b, const struct unwind_entry *e, uint64_t offset)
+{
+	return (e->start - b->base) << 32 | (offset - b->place.offset);
+}
+
+static int add_key(struct build *b, uint64_t key)
+{
+	int err = mem_grow(UNWIND_MEM, (void **)&b->keys, &b->cap, b->count + 1,
+			   UNWIND_PASS_FDES + 1, sizeof(*b->keys));
+
+	if (!err)
+		b->keys[b->count++] = key;
+	return err;
+}
+
 /* Keeps a function whose start lies in [from, to). */
 static int keep(struct build *b, const struct unwind_entry *e, uint64_t offset, uint64_t from,
 		uint64_t to)
 {
-	uint64_t key = (e->start - b->base) << 32 | (offset - b->place.offset);
-	int err;
-
 	if (e->start < from || e->start >= to)
 		return 0;
 	/* Full: the first pass goes on to count, a later one has met a page of doubles. */
-	if (b->count == UNWIND_PASS_FDES) {
+	if (b->count >= UNWIND_PASS_FDES) {
 		b->fdes_dropped += b->table->stats.passes > 1;
 		return 0;
 	}
-	err = mem_grow(UNWIND_MEM, (void **)&b->keys, &b->cap, b->count + 1, UNWIND_PASS_FDES,
-		       sizeof(*b->keys));
-	if (!err)
-		b->keys[b->count++] = key;
-	return err;
+	return add_key(b, key_of(b, e, offset));
+}
+
+/* Of the functions before the text wanted only the last can reach into it: it cuts the others. */
+static void note_before(struct build *b, const struct unwind_entry *e, uint64_t offset)
+{
+	uint64_t key = key_of(b, e, offset);
+
+	if (b->before && (key >> 32 < b->before >> 32 ||
+			  (key >> 32 == b->before >> 32 && e->bytes <= b->before_bytes)))
+		return;
+	b->before = key;
+	b->before_bytes = e->bytes;
 }
 
 /* Reads every entry; keeps the functions that start in [from, to). */
@@ -101,8 +123,13 @@ static int scan(struct build *b, uint64_t from, uint64_t to, bool is_first)
 			b->highest =
 				e.start + e.bytes > b->highest ? e.start + e.bytes : b->highest;
 		}
-		if (e.start >= b->last || e.start + e.bytes <= b->first)
+		/* One beyond the end says whether padding or a hole lies before it. */
+		if (e.start > b->last + UNWIND_PADDING)
 			continue;
+		if (e.start < b->first) {
+			note_before(b, &e, offset);
+			continue;
+		}
 		if (is_first) {
 			b->per_page[page_of(b, e.start)]++;
 			b->total++;
@@ -147,10 +174,10 @@ static void run(struct build *b, bool carry)
 			continue;
 		if (e.bytes > next - start)
 			e.bytes = next - start;
-		if (start + e.bytes <= b->first)
+		unwind_rows_function(&b->rows, start, start + e.bytes);
+		if (start >= b->last)
 			continue;
 		b->table->stats.fdes++;
-		unwind_rows_function(&b->rows, start, start + e.bytes);
 		unwind_entry_run(&b->cfi, &e, unwind_rows_row, &b->rows);
 	}
 	/* What is carried over comes first in the next span. */
@@ -159,20 +186,25 @@ static void run(struct build *b, bool carry)
 	b->count = carry ? b->count - i : 0;
 }
 
-/* Functions that start before the text wanted are counted with its first page. */
 static int run_spans(struct build *b)
 {
 	uint32_t page = 0, end = (uint32_t)b->base_pages;
+	bool is_one = b->total <= UNWIND_PASS_FDES;
 	int err = 0;
 
-	unwind_sort(b->keys, b->count);
-	if (b->total <= UNWIND_PASS_FDES) {
+	if (!is_one)
+		b->count = 0;
+	if (b->before)
+		err = add_key(b, b->before);
+	if (err)
+		return err;
+	if (is_one) {
+		unwind_sort(b->keys, b->count);
 		run(b, false);
 		return b->rows.err;
 	}
 	if (b->total > UNWIND_FDES_MAX)
 		return -ERANGE;
-	b->count = 0;
 	while (page < end && !err) {
 		/* Half is left for what is carried over and for one overfull page. */
 		uint64_t sum = b->per_page[page], from = b->base;
@@ -312,7 +344,7 @@ static void drop_results(struct build *b)
 	b->keys = NULL;
 	b->per_page = NULL;
 	b->count = b->cap = 0;
-	b->total = 0;
+	b->total = b->before = 0;
 	b->fdes_bad = b->fdes_dropped = 0;
 }
 

@@ -407,19 +407,28 @@ static void add_row(struct unwind_rows *rows, uint64_t address, const struct fly
 	rows->row_rule = *rule;
 }
 
-void unwind_rows_function(struct unwind_rows *rows, uint64_t start, uint64_t end)
+/* Nothing is known from the end of the function before. */
+static void add_gap(struct unwind_rows *rows)
 {
 	static const struct fly_rule none;
 
-	if (start < rows->first)
-		start = rows->first;
+	if (rows->end < rows->last)
+		add_row(rows, rows->end < rows->first ? rows->first : rows->end, &none);
+}
+
+/* Functions that lie beside the text wanted still say what is padding in it. */
+void unwind_rows_function(struct unwind_rows *rows, uint64_t start, uint64_t end)
+{
+	if (rows->has_end && start > rows->end && start - rows->end > UNWIND_PADDING)
+		add_gap(rows);
+	else if (rows->has_end && start >= rows->last)
+		rows->end = rows->last;
+	if (start >= rows->last)
+		return;
 	if (end > rows->last)
 		end = rows->last;
-	if (rows->has_end && start > rows->end && start - rows->end > UNWIND_PADDING)
-		add_row(rows, rows->end, &none);
 	rows->function_end = end;
-	if (end > rows->end || !rows->has_end)
-		rows->end = end;
+	rows->end = end;
 	rows->has_end = true;
 }
 
@@ -445,11 +454,10 @@ static int trim(void **items, size_t count, size_t item_bytes)
 
 int unwind_rows_finish(struct unwind_rows *rows)
 {
-	static const struct fly_rule none;
 	struct unwind_table *t = rows->table;
 
-	if (rows->has_end && rows->end < rows->last)
-		add_row(rows, rows->end, &none);
+	if (rows->has_end)
+		add_gap(rows);
 	commit_row(rows);
 	count_text(rows, rows->end);
 	flush_group(rows);
