@@ -321,9 +321,45 @@ static int put_rest(struct pprof *w)
 	return w->out->err;
 }
 
+/* pprof takes the first mapping for the main binary: the program of the heaviest process that has
+ * frames in it. */
+static int put_main_binary_first(struct pprof *w)
+{
+	const struct profile *p = w->p;
+	uint64_t *weights = mem_array(MEM_PROFILE, p->processes.count, sizeof(*weights));
+	uint32_t heaviest = 0, exe;
+
+	if (!weights)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < p->samples.count; i++) {
+		const struct profile_sample_key *key = profile_sample_key(p, i);
+
+		weights[key->process] += key->weight_ns * p->sample_rows[i].count;
+		if (p->process_rows[key->process].exe &&
+		    (!p->process_rows[heaviest].exe || weights[key->process] > weights[heaviest]))
+			heaviest = key->process;
+	}
+	mem_free(MEM_PROFILE, weights);
+	exe = p->processes.count ? p->process_rows[heaviest].exe : 0;
+	for (uint32_t i = 0; exe && i < p->locations.count; i++) {
+		const struct profile_location_key *key = profile_location_key(p, i);
+		struct profile_place place;
+
+		if (p->file_rows[key->file].path != exe || key->kind == PROFILE_KERNEL)
+			continue;
+		profile_location_place(p, i, w->limits, &place);
+		if (place.has_mapping) {
+			int64_t id = mapping_of(w, i, &place);
+
+			return id < 0 ? (int)id : 0;
+		}
+	}
+	return 0;
+}
+
 static int put_all(struct pprof *w)
 {
-	int err = 0;
+	int err = put_main_binary_first(w);
 
 	put_types(w);
 	for (uint32_t i = 0; i < w->p->samples.count && !err; i++)
