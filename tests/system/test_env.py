@@ -140,11 +140,6 @@ def cpu_hotplug():
         rig.wait_for(lambda: CPU1.read_text() == "1\n", "cpu1 is back online")
 
 
-def share_of_cpu(recorder, cpu):
-    by = recorder.pprof.by("cpu")
-    return by.get(cpu, 0)
-
-
 def test_cpu_offline_at_the_start(tmp_path, targets, cases):
     with cpu_hotplug():
         CPU1.write_text("0")
