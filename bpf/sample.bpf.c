@@ -83,6 +83,11 @@ static __always_inline bool take_user_registers(struct run *run, struct fly_samp
 		walk->pc = regs->ip;
 		walk->sp = regs->sp;
 		walk->fp = regs->bp;
+		/* An io_uring worker that ends has given its flag back. */
+		if (!walk->pc && !walk->sp) {
+			sample->state |= FLY_STATE_IO_WORKER;
+			return 0;
+		}
 		/* Interrupts and exceptions leave -1 here, system calls their number. */
 		if (regs->orig_ax != (unsigned long)-1)
 			sample->state |= FLY_STATE_IN_SYSCALL;

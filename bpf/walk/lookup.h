@@ -39,7 +39,8 @@ static FLY_ROWS_INLINE __u32 fly_rows_search(const void *block, __u32 at, __u32 
 		__u32 half = count >> 1;
 		__u64 above = (__u64)key - FLY_ROWS_WORD(block, at + base + half);
 
-		/* all ones when the group is above the key */
+		/* Opaque before and after: to all ones when the group is above the key. */
+		FLY_ROWS_OPAQUE(above);
 		above = (__u64)((__s64)above >> 63);
 		FLY_ROWS_OPAQUE(above);
 		base += half & ~(__u32)above;
@@ -56,11 +57,14 @@ static FLY_ROWS_INLINE __u32 fly_rows_half(const void *block, __u32 at, __u32 un
 
 	for (__u32 i = 1; i < FLY_GROUP_ROWS; i++) {
 		__u32 half = FLY_ROWS_HALF(block, at + i);
-		__u64 away = half & (FLY_GROUP_UNITS - 1), take;
+		__u64 away = half & (FLY_GROUP_UNITS - 1), end = away - 1;
+		__u64 take = (__u64)units - away;
 
-		/* away - 1 is negative for 0, where the shape ends */
-		live &= (__u64) ~((__s64)(away - 1) >> 63);
-		take = live & (__u64) ~((__s64)(units - away) >> 63);
+		/* end is negative where the shape is over, take where the row is too far. */
+		FLY_ROWS_OPAQUE(end);
+		FLY_ROWS_OPAQUE(take);
+		live &= ~(__u64)((__s64)end >> 63);
+		take = live & ~(__u64)((__s64)take >> 63);
 		FLY_ROWS_OPAQUE(take);
 		found = (found & ~(__u32)take) | (half & (__u32)take);
 	}

@@ -181,8 +181,15 @@ static void judge_io_worker(struct seen *seen, const struct fly_sample *sample)
 	if (strncmp(sample->comm, "iou-wrk-", 8))
 		return;
 	seen->samples++;
-	seen->wrong += !(sample->state & FLY_STATE_IO_WORKER) || sample->user_frames ||
-		       !sample->kernel_frames || sample->cut;
+	/* One that has given up its memory has no registers either. */
+	if (sample->cut == 1u << FLY_CUT_NO_USER_REGISTERS && !sample->user_frames)
+		return;
+	if (!(sample->state & FLY_STATE_IO_WORKER) || sample->user_frames || sample->cut ||
+	    !sample->kernel_frames) {
+		seen->wrong++;
+		printf("%s: state %#x cut %#x, %u kernel frames, %u user frames\n", sample->comm,
+		       sample->state, sample->cut, sample->kernel_frames, sample->user_frames);
+	}
 }
 
 static void kernel_states__io_worker__has_no_user_stack(void **state)
@@ -348,7 +355,8 @@ static void kernel_states__missed__is_what_was_left_out(void **state)
 	printf("used %.3f s, found %.3f s, missed %.3f s\n", cpu / 1e9, found / 1e9, missed / 1e9);
 	assert_true(missed > cpu / 50);
 	assert_true(missed > 0.9 * (cpu - found) - 10 * period);
-	assert_true(missed < 1.1 * (cpu - found) + 10 * period);
+	/* Emulated machines leave ticks out on the other CPUs too: up to 2 % are let pass. */
+	assert_true(missed < 1.1 * (cpu - found) + 10 * period + 0.02 * 3e9 * seen.ledger.cpus);
 }
 
 /* ---------------------------------------------------------------- budgets */
