@@ -203,7 +203,6 @@ class Recorder:
     # -- when it is over
 
     def error_text(self):
-        self.error_file.flush()
         return Path(self.error_file.name).read_text(errors="replace")
 
     def out_text(self):
