@@ -30,7 +30,8 @@ struct symbol_query {
 	char *module;	/* kernel only: "[ext4]" or NULL for the kernel itself */
 };
 
-/* Sorts queries by address; equal addresses are answered alike. */
+/* Sorts queries by address; equal addresses are answered alike. Asks every source that the file
+ * itself has (symbol_sources.h). An error only when nothing could be named. */
 int symbol_lookup_file(struct elf_file *elf, struct symbol_query *queries, size_t count,
 		       struct why *why);
 /* The vDSO of this very process (one image per kernel). Addresses are image-relative. */
@@ -43,6 +44,28 @@ int symbol_lookup_vdso(struct symbol_query *queries, size_t count, struct why *w
  * (_etext, __x_start) end what is before them and name nothing. */
 int symbol_lookup_kallsyms(FILE *kallsyms, struct symbol_query *queries, size_t count,
 			   struct why *why);
+
+/* A perf-PID.map: addresses are absolute, in the process that wrote it. Where lines overlap the
+ * last one counts. fd is a regular file, borrowed and read with pread; who may own it is the
+ * opener's matter. The first SYMBOL_PERFMAP_MAX bytes are read. ret may be NULL. */
+#define SYMBOL_PERFMAP_MAX (64U << 20)
+struct symbol_perfmap_stats {
+	uint64_t lines, skipped; /* read; unreadable */
+	bool is_cut;		 /* longer than SYMBOL_PERFMAP_MAX */
+	bool is_unfinished;	 /* no newline at the end: the last name may lack its end */
+};
+int symbol_lookup_perfmap(int fd, struct symbol_query *queries, size_t count,
+			  struct symbol_perfmap_stats *ret, struct why *why);
+
+/* Source file and line by Go's own table, which stripped programs have as well. Of inlined code
+ * the innermost line. Any order; 0 and NULL for what is not found. */
+struct symbol_line {
+	uint64_t address; /* link-time */
+	/* answers: */
+	uint32_t line; /* 0: none */
+	char *file;    /* valid UTF-8, heap (MEM_SYMBOL); caller frees */
+};
+int symbol_lines_go(struct elf_file *elf, struct symbol_line *lines, size_t count, struct why *why);
 
 /* out gets the demangled name, or the mangled one; valid UTF-8, no control characters. */
 void symbol_demangle(const char *mangled, char *out, size_t out_size);

@@ -5,6 +5,7 @@
  * nearest is noted at the first query at or above the symbol only, and carried on after the pass.
  */
 #include "symbol_order.h"
+#include "symbol_sources.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -224,8 +225,8 @@ static int answer_all(struct lookup *l)
 	return 0;
 }
 
-int symbol_lookup_file(struct elf_file *elf, struct symbol_query *queries, size_t count,
-		       struct why *why)
+int symbol_lookup_table(struct elf_file *elf, struct symbol_query *queries, size_t count,
+			struct why *why)
 {
 	struct lookup l = {.elf = elf, .queries = queries, .count = count};
 	int err = -ENOMEM;

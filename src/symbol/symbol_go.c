@@ -8,6 +8,7 @@
  * The function table is sorted and streamed once for the batch; functions and line programs are
  * read for what was hit, with one limit on the work of them all. */
 #include "symbol_order.h"
+#include "symbol_sources.h"
 
 #include "elf/elf_link.h"
 
@@ -274,8 +275,7 @@ static int note_candidate(void *ctx, const struct elf_relocation *r)
 {
 	struct module_words *w = ctx;
 
-	if (is_relative(w, r) && (uint64_t)r->addend == w->t->vaddr &&
-	    w->count < ARRAY_SIZE(w->at))
+	if (is_relative(w, r) && (uint64_t)r->addend == w->t->vaddr && w->count < ARRAY_SIZE(w->at))
 		w->at[w->count++] = r->offset;
 	return 0;
 }
@@ -372,9 +372,9 @@ static int entry_read(struct go_table *t, uint64_t index, uint64_t *ret_pc, uint
 {
 	size_t each = t->is_118 ? 4 : 8;
 	bool is_last = index == t->count;
-	const uint8_t *p = elf_look(t->elf, &t->elf->symbols,
-				    t->offset + t->functions + index * 2 * each,
-				    is_last ? each : 2 * each);
+	const uint8_t *p =
+		elf_look(t->elf, &t->elf->symbols, t->offset + t->functions + index * 2 * each,
+			 is_last ? each : 2 * each);
 
 	if (!p)
 		return -EBADMSG;
@@ -457,8 +457,7 @@ static int name_answer(struct go_table *t, struct symbol_query *query, const str
 	char raw[SYMBOL_NAME_MAX + 1], text[SYMBOL_NAME_MAX], *name;
 	uint32_t at;
 
-	if (field_read(t, hit->function, 1, &at) ||
-	    string_read(t, t->names, at, raw, sizeof(raw)))
+	if (field_read(t, hit->function, 1, &at) || string_read(t, t->names, at, raw, sizeof(raw)))
 		return 0;
 	symbol_demangle(raw, text, sizeof(text));
 	name = mem_copy_string(MEM_SYMBOL, text);
@@ -621,8 +620,7 @@ static int lines_answer(struct go_table *t, const struct go_hit *hit, const stru
 			err = program_value(&line, out->address, &number);
 		if (err)
 			return err == -ENOENT ? 0 : err;
-		if (number <= 0 ||
-		    file_read(t, hit->function, file_number, raw, sizeof(raw)))
+		if (number <= 0 || file_read(t, hit->function, file_number, raw, sizeof(raw)))
 			continue;
 		text_print(raw, strlen(raw), text, sizeof(text));
 		out->file = mem_copy_string(MEM_SYMBOL, text);
@@ -642,8 +640,8 @@ static int lines_find(struct go_table *t, const struct cursor *order, size_t cou
 	for (size_t i = 0, n; i < count; i += n) {
 		int failed;
 
-		for (n = 1; i + n < count && hits[i + n].is_found &&
-			    hits[i + n].entry == hits[i].entry;)
+		for (n = 1;
+		     i + n < count && hits[i + n].is_found && hits[i + n].entry == hits[i].entry;)
 			n++;
 		if (!hits[i].is_found) {
 			n = 1;
