@@ -244,12 +244,12 @@ static void kernel_live__spinner__is_sampled_with_its_chain(void **state)
 	       seen.spin_tiny, seen.spin_tiny_called);
 	/* Of two CPUs at least one is busy; some virtual machines deliver no ticks on idle ones. */
 	assert_true(ledger.ticks + ledger.missed_by_kernel > 150);
-	assert_true(seen.spin_samples > 60);
+	assert_true(seen.spin_samples > 15);
 	assert_true(seen.spin_leaf * 100 >= seen.spin_samples * 90);
 	/* The first few are taken in the loader. */
 	assert_true(seen.spin_chain * 100 >= seen.spin_samples * 97);
 	assert_true(seen.spin_incomplete * 100 <= seen.spin_samples * 3);
-	assert_true(seen.spin_tiny > 10);
+	assert_true(seen.spin_tiny > 2);
 	assert_int_equal(seen.spin_tiny_called, seen.spin_tiny);
 	/* A stalled virtual CPU can make an event late. */
 	assert_true(seen.disordered * 50 <= seen.samples);
