@@ -543,31 +543,34 @@ static void check_others(struct kernel_check *check)
 		say(check, FINE, "no other BPF profiler is loaded");
 }
 
+/* In the order in which one explains another. The silent ones stop nothing from loading, and what
+ * was recorded would be wrong or worse: kernel_refuse asks them beforehand. */
 static const struct {
 	const char *name;
 	void (*run)(struct kernel_check *check);
+	bool is_silent;
 } checks_table[] = {
-	{"version", check_version},
-	{"user_namespace", check_user_namespace},
-	{"capabilities", check_capabilities},
-	{"sysfs", check_sysfs},
-	{"btf", check_btf},
-	{"lockdown", check_lockdown},
-	{"pid_namespace", check_pid_namespace},
-	{"time_namespace", check_time_namespace},
-	{"perf_events", check_perf_events},
-	{"build_ids", check_build_ids},
-	{"perf_program", check_perf_program},
-	{"tracepoint_program", check_tracepoint_program},
-	{"ring", check_ring},
-	{"task_storage", check_task_storage},
-	{"memory", check_memory},
-	{"perf_event_paranoid", check_paranoid},
-	{"perf_event_max_stack", check_max_stack},
-	{"kptr_restrict", check_kptr},
-	{"tracefs", check_tracefs},
-	{"isolated_cpus", check_isolated},
-	{"other_profilers", check_others},
+	{"version", check_version, true},
+	{"user_namespace", check_user_namespace, false},
+	{"capabilities", check_capabilities, false},
+	{"sysfs", check_sysfs, false},
+	{"btf", check_btf, false},
+	{"lockdown", check_lockdown, false},
+	{"pid_namespace", check_pid_namespace, true},
+	{"time_namespace", check_time_namespace, true},
+	{"perf_events", check_perf_events, false},
+	{"build_ids", check_build_ids, false},
+	{"perf_program", check_perf_program, false},
+	{"tracepoint_program", check_tracepoint_program, false},
+	{"ring", check_ring, false},
+	{"task_storage", check_task_storage, false},
+	{"memory", check_memory, false},
+	{"perf_event_paranoid", check_paranoid, false},
+	{"perf_event_max_stack", check_max_stack, false},
+	{"kptr_restrict", check_kptr, false},
+	{"tracefs", check_tracefs, false},
+	{"isolated_cpus", check_isolated, false},
+	{"other_profilers", check_others, false},
 };
 _Static_assert(ARRAY_SIZE(checks_table) <= KERNEL_CHECKS_MAX, "checks");
 
@@ -581,6 +584,20 @@ size_t kernel_doctor(struct kernel_check checks[KERNEL_CHECKS_MAX])
 	}
 	libbpf_set_print(print);
 	return ARRAY_SIZE(checks_table);
+}
+
+int kernel_refuse(struct why *why)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(checks_table); i++) {
+		struct kernel_check check = {.name = checks_table[i].name};
+
+		if (!checks_table[i].is_silent)
+			continue;
+		checks_table[i].run(&check);
+		if (check.level == BLOCKER)
+			return why_set(why, -EOPNOTSUPP, "%s", check.text);
+	}
+	return 0;
 }
 
 int kernel_explain(struct why *why, int err)

@@ -245,6 +245,8 @@ int kernel_open(const struct kernel_options *options, struct kernel **ret, struc
 	struct kernel *kernel;
 	int err = kernel_plan(options, &memory, why);
 
+	if (!err)
+		err = kernel_refuse(why);
 	if (err)
 		return err;
 	kernel = mem_alloc(MEM_KERNEL, sizeof(*kernel));

@@ -158,5 +158,7 @@ bool kernel_has_read_bug(const char *release, const char *build, const char *sig
 /* Why something failed: the first check that says flyball cannot run here, or the text
  * already in why. */
 int kernel_explain(struct why *why, int err);
+/* -EOPNOTSUPP with a sentence where loading would work and recording must not be tried. */
+int kernel_refuse(struct why *why);
 
 #endif
