@@ -3,6 +3,7 @@
 #include "encode.h"
 
 #include <errno.h>
+#include <protobuf-c/protobuf-c.h>
 
 static void *allocate(void *ctx, size_t bytes)
 {

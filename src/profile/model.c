@@ -257,7 +257,7 @@ int profile_locations_open(const struct profile *p, profile_location_visit visit
 static int times_push(struct profile *p, struct profile_sample_row *row, uint64_t time_ns)
 {
 	int64_t delta = (int64_t)(time_ns - row->last_ns);
-	uint64_t v = (uint64_t)delta << 1 ^ (uint64_t)(delta >> 63);
+	uint64_t v = (uint64_t)delta << 1 ^ (delta < 0 ? UINT64_MAX : 0);
 	uint8_t bytes[10];
 	uint32_t n = 0;
 

@@ -130,6 +130,7 @@ static int64_t location_add(struct profile_otlp *o, Otlp__Location *l, const cha
 	}
 	id = profile_encode_intern(&o->tables[PROFILE_OTLP_LOCATION], &l->base);
 	l->n_lines = 0;
+	l->lines = NULL;
 	return id;
 }
 

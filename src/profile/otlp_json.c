@@ -11,6 +11,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <protobuf-c/protobuf-c.h>
 #include <string.h>
 
 static void print_message(struct profile_out *out, const ProtobufCMessage *message, bool is_open);

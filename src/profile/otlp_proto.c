@@ -4,6 +4,8 @@
 #include "otlp.h"
 #include "writers.h"
 
+#include <protobuf-c/protobuf-c.h>
+
 enum { REQUEST_RESOURCE_PROFILES = 1, REQUEST_DICTIONARY = 2 };
 enum { RESOURCE_PROFILES_RESOURCE = 1, RESOURCE_PROFILES_SCOPE_PROFILES = 2 };
 enum { SCOPE_PROFILES_SCOPE = 1, SCOPE_PROFILES_PROFILES = 2 };

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
+#include <zconf.h>
 #include <zlib.h>
 
 #define LABELS_MAX 7

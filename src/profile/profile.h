@@ -4,13 +4,21 @@
  * memory; writers give bytes to a sink.
  *
  * A profile is built by interning processes, files (mappings), locations and stacks, and adding
- * samples to (process, thread, comm, stack, cut bits, state) keys: equal keys merge their weight,
- * count and timestamps. Names are put on locations later (profile_location_name); a writer shows
- * what has none as "module+0xoffset". Memory has a limit given at profile_new: past it samples are
- * refused with -ENOSPC and the caller counts them as profile_full.
+ * samples to (process, thread, comm, stack, cut bits, weight) keys: equal keys merge their count
+ * and timestamps, which are kept to the nanosecond. Names are put on locations later
+ * (profile_location_name); a writer shows what has none as "module+0xaddress", where address is
+ * the linker's when the file's segments are known, else the file offset, and for the kernel
+ * ("[kernel]"), anonymous ("[anon]") and unknown memory ("[unknown]") the address itself.
+ *
+ * Memory has a limit given at profile_new: past it samples are refused with -ENOSPC and the caller
+ * counts them as profile_full. A name or path that finds no room is left out; its sample
+ * stays. Writers need at most about as much again as the profile: dictionaries are built, samples
+ * are streamed.
  *
  * All text is made valid UTF-8 on its way in (text_print); distinct bytes may become equal text,
  * never an invalid file.
+ *
+ * One owning thread; writers only read.
  */
 #ifndef FLYBALL_PROFILE_H
 #define FLYBALL_PROFILE_H
@@ -57,10 +65,11 @@ int64_t profile_file_add(struct profile *p, const struct profile_file *file);
 void profile_file_update(struct profile *p, uint32_t file, const struct profile_file *file_now);
 
 enum profile_frame_kind { PROFILE_USER, PROFILE_KERNEL, PROFILE_INLINED, PROFILE_JIT };
-/* A location is (file, address, kind); address is a file offset for files with segments. pc - 1 for
- * return addresses is the caller's work (is_return_address is kept for the record). */
+/* A location is (file, address, kind); address is a file offset for files, an address for the
+ * kernel, anonymous and unknown memory. pc - 1 for return addresses is the caller's work. */
 int64_t profile_location_add(struct profile *p, uint32_t file, uint64_t address,
 			     enum profile_frame_kind kind);
+/* An empty name is no name. symbol_start is not kept: no output has a place for it. */
 void profile_location_name(struct profile *p, uint32_t location, const char *name,
 			   uint64_t symbol_start);
 void profile_location_unnamed(struct profile *p, uint32_t location, enum fly_unnamed reason);
@@ -75,12 +84,13 @@ struct profile_sample {
 	const char *comm; /* of the thread, raw bytes of at most 15 */
 	uint64_t time_ns; /* CLOCK_REALTIME */
 	uint64_t weight_ns;
-	uint32_t cut; /* bits 1 << FLY_CUT_x */
-	uint32_t cpu;
+	uint32_t cut;	       /* bits 1 << FLY_CUT_x */
+	uint32_t cpu;	       /* not kept: it would split every key by CPU */
 	uint16_t depth_limit;  /* for the pseudo frame of depth cuts */
-	size_t location_count; /* innermost first; kernel then user */
+	size_t location_count; /* innermost first; kernel then user; at most 255 */
 	const uint32_t *locations;
 };
+/* -ENOSPC: the limit; -ENOMEM; -EINVAL: an id that was never given out. */
 int profile_sample_add(struct profile *p, const struct profile_sample *sample);
 
 /* ---------------------------------------------------------------- ledger */
@@ -104,16 +114,20 @@ void profile_run_set(struct profile *p, const struct profile_run *run);
 
 /* ---------------------------------------------------------------- questions for the summary */
 struct profile_totals {
-	uint64_t samples, weight_ns, complete;
-	uint64_t cut[FLY_CUT_COUNT]; /* stacks that carry the flag; a stack may carry several */
-	uint64_t stacks, locations, processes, files, unnamed_samples[FLY_UNNAMED_COUNT];
+	uint64_t samples, weight_ns, complete; /* complete: without any cut flag */
+	uint64_t cut[FLY_CUT_COUNT]; /* samples that carry the flag; one may carry several */
+	uint64_t stacks, locations, processes, files; /* distinct ones */
+	/* Samples whose leaf has no name, by the reason; [FLY_UNNAMED_NONE]: nobody gave one. */
+	uint64_t unnamed_samples[FLY_UNNAMED_COUNT];
 };
 void profile_totals_get(const struct profile *p, struct profile_totals *ret);
 struct profile_function {
 	char name[256], module[128];
 	uint64_t self_ns, total_ns;
 };
-/* The n heaviest by self, or by total (recursion counted once). Returns how many were written. */
+/* The n heaviest by self, or by total (recursion counted once), a function being (name, module).
+ * Frames without a name are one function "[unnamed]" of their module; pseudo frames are none.
+ * Returns how many were written. */
 size_t profile_top(const struct profile *p, bool by_total, struct profile_function *out, size_t n);
 
 /* ---------------------------------------------------------------- reasons (generated from
@@ -127,7 +141,25 @@ struct profile_reason {
 /* All reasons, in the order of the file; NULL past the end. */
 const struct profile_reason *profile_reason_get(size_t index);
 
-/* ---------------------------------------------------------------- writers */
+/* ---------------------------------------------------------------- writers
+ *
+ * All show the same frames by the same words. A sample with cut bits has at the root end of its
+ * stack one pseudo frame for each: "[truncated: depth 127]", "[truncated: kernel depth 127]",
+ * "[truncated: depth 32, ring pressure]", or "[incomplete: NAME]" with the name from reasons.def; a
+ * sample with no frame and no flag has "[no stack]".
+ *
+ * folded  comm is the thread's at the time of the sample.
+ * pprof   values samples/count and cpu/nanoseconds; labels pid, tid, comm, exe, container, cgroup,
+ *         cut; comments flyball.ledger.* and flyball.unnamed.REASON. One mapping for each
+ *         executable segment: address - start + offset is the position in the file.
+ * OTLP    one resource a process, one Profile a period (its weight), timestamps only. Samples have
+ *         thread.id, thread.name and flyball.cut; locations profile.frame.type and
+ *         flyball.unnamed_reason. A Mapping must have an identity (build-id or htlhash): a file
+ *         without one is named by the attribute flyball.file of its locations instead. The ledger
+ *         (flyball.ledger.*) is of the node, so it stands once in a request, on its first Profile:
+ *         a sum over Profiles counts it once. Without samples that Profile stands alone.
+ * HTML    as the page in ui/ reads it.
+ */
 /* 0 or negative errno; called in order with all bytes of the output. */
 typedef int (*profile_sink)(void *ctx, const void *data, size_t bytes);
 

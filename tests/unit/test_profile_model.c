@@ -272,7 +272,7 @@ static void model__no_memory__is_an_error_and_no_leak(void **state)
 		if (!err)
 			err = fixture_fill(p, FIXTURE_SPLIT);
 		for (int format = PROFILE_FOLDED; format <= PROFILE_HTML && !err; format++) {
-			struct fixture_bytes bytes = {NULL};
+			struct fixture_bytes bytes = {.len = 0};
 			struct why why = {""};
 
 			err = profile_write(p, (enum profile_format)format, NULL, fixture_sink,
@@ -367,7 +367,8 @@ static void reasons__come_from_the_list(void **state)
 	(void)state;
 	for (; (r = profile_reason_get(n)); n++)
 		assert_true(r->name[0] && r->text[0] && r->advice[0]);
-	assert_int_equal(n, FLY_DROP_COUNT + FLY_CUT_COUNT + FLY_UNNAMED_COUNT - 1);
+	assert_int_equal(n, (size_t)FLY_DROP_COUNT + (size_t)FLY_CUT_COUNT +
+				    (size_t)FLY_UNNAMED_COUNT - 1);
 	assert_string_equal(profile_drop_name(FLY_DROP_RING_FULL), "ring_full");
 	assert_string_equal(profile_cut_name(FLY_CUT_RING_PRESSURE), "ring_pressure");
 	assert_string_equal(profile_unnamed_name(FLY_UNNAMED_NO_SYMBOL), "no_symbol");

@@ -209,7 +209,7 @@ static void html__template__is_filled_and_names_stay_inside(void **state)
 {
 	static const char page[] = "<html><script>@FLYBALL_DATA@</script><p>&amp;";
 	struct profile *p = make(FIXTURE_HOSTILE);
-	struct fixture_bytes bytes = {NULL};
+	struct fixture_bytes bytes = {.len = 0};
 	struct profile_out out;
 	const char *json, *end;
 
