@@ -17,8 +17,10 @@
 
 #define HELPERS_QUEUE_MAX	4096
 #define HELPERS_QUEUE_BYTES_MAX (16U << 20)
-#define HELPERS_DYING_MAX	16
+#define HELPERS_DYING_MAX	(HELPERS_STUCK_MAX + HELPER_KINDS)
 #define HELPERS_BAD_MAX		256
+
+enum helper_kind { HELPER_OPENER, HELPER_READER, HELPER_KINDS };
 
 enum request_state {
 	REQUEST_QUEUED,
@@ -49,8 +51,6 @@ struct request_list {
 	struct request *first, *last;
 	size_t count, bytes;
 };
-
-enum helper_kind { HELPER_OPENER, HELPER_READER, HELPER_KINDS };
 
 struct helper {
 	int pid, pidfd; /* -1: not running */

@@ -299,8 +299,7 @@ void helper_revive(struct helpers *h, uint64_t now)
 		if (helper->pid > 0 || now < helper->next_spawn_ns || h->is_stopping)
 			continue;
 		helper_reap_dying(h);
-		if (h->dying_count >= HELPERS_DYING_MAX ||
-		    helper_stuck_count(h) >= HELPERS_STUCK_MAX)
+		if (h->dying_count >= HELPERS_STUCK_MAX)
 			continue;
 		if (helper_spawn(h, (enum helper_kind)kind, &why)) {
 			helper->has_worked = false;
