@@ -2,8 +2,10 @@
 /*
  * Finds the rule for an address in a table of abi/rows.h, for BPF and for the host.
  *
- * The searches have a fixed number of steps and no branch that depends on what was read: the
- * verifier keeps both sides of such a branch apart and would go through a million instructions.
+ * The search takes no branch that depends on what was read but to leave it: the verifier keeps both
+ * sides of such a branch apart, and with one in each step went through a million instructions. Call
+ * it from a bpf_loop callback or a global function, which are verified once (849 instructions,
+ * Linux 6.18); inside a plain loop of 64 it takes 159,440.
  *
  * No helpers here. The includer defines, before it includes this file,
  *
@@ -34,11 +36,14 @@ static FLY_ROWS_INLINE __u32 fly_rows_search(const void *block, __u32 at, __u32 
 {
 	__u32 base = 0;
 
-	/* log2(FLY_GROUPS_MAX) steps; half is 0 once one group is left. */
+	/* log2(FLY_GROUPS_MAX) steps at most */
 	for (int i = 0; i < 14; i++) {
 		__u32 half = count >> 1;
-		__u64 above = (__u64)key - FLY_ROWS_WORD(block, at + base + half);
+		__u64 above;
 
+		if (!half)
+			break;
+		above = (__u64)key - FLY_ROWS_WORD(block, at + base + half);
 		/* Opaque before and after: to all ones when the group is above the key. */
 		FLY_ROWS_OPAQUE(above);
 		above = (__u64)((__s64)above >> 63);
@@ -53,20 +58,14 @@ static FLY_ROWS_INLINE __u32 fly_rows_search(const void *block, __u32 at, __u32 
 static FLY_ROWS_INLINE __u32 fly_rows_half(const void *block, __u32 at, __u32 units)
 {
 	__u32 found = FLY_ROWS_HALF(block, at);
-	__u64 live = ~0ULL;
 
 	for (__u32 i = 1; i < FLY_GROUP_ROWS; i++) {
 		__u32 half = FLY_ROWS_HALF(block, at + i);
-		__u64 away = half & (FLY_GROUP_UNITS - 1), end = away - 1;
-		__u64 take = (__u64)units - away;
 
-		/* end is negative where the shape is over, take where the row is too far. */
-		FLY_ROWS_OPAQUE(end);
-		FLY_ROWS_OPAQUE(take);
-		live &= ~(__u64)((__s64)end >> 63);
-		take = live & ~(__u64)((__s64)take >> 63);
-		FLY_ROWS_OPAQUE(take);
-		found = (found & ~(__u32)take) | (half & (__u32)take);
+		/* A distance of 0 ends the shape and is a very large one here. */
+		if ((half & (FLY_GROUP_UNITS - 1)) - 1 >= units)
+			break;
+		found = half;
 	}
 	return found;
 }
