@@ -42,8 +42,11 @@ struct intake {
 static int64_t add_special_file(struct intake *in, uint64_t key, const char *path, int32_t kind)
 {
 	struct profile_file file = {.key = key, .path = path};
-	int64_t id = profile_file_add(in->opt.profile, &file);
+	int64_t id;
 
+	if (kind == NAMING_FILE_KERNEL)
+		file.build_id_len = (uint8_t)kernel_build_id(file.build_id, sizeof(file.build_id));
+	id = profile_file_add(in->opt.profile, &file);
 	if (id >= 0 && in->opt.naming && naming_file_add(in->opt.naming, (uint32_t)id, kind))
 		return -ENOMEM;
 	return id;

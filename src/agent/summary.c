@@ -46,6 +46,7 @@ static void print_ledger(const struct summary *s, FILE *to)
 static void print_stacks(const struct summary *s, FILE *to)
 {
 	struct profile_totals totals;
+	bool has_unnamed = false;
 
 	profile_totals_get(s->profile, &totals);
 	fprintf(to, "  stacks     %" PRIu64 " complete", totals.complete);
@@ -54,21 +55,15 @@ static void print_stacks(const struct summary *s, FILE *to)
 			fprintf(to, ", %" PRIu64 " %s", totals.cut[i], profile_cut_name(i));
 	}
 	fputc('\n', to);
-	for (int i = 0, first = 1; i < FLY_UNNAMED_COUNT; i++) {
+	for (int i = 1; i < FLY_UNNAMED_COUNT; i++) {
 		if (!totals.unnamed_samples[i])
 			continue;
-		fprintf(to, "%s%" PRIu64 " %s", first ? "  unnamed    " : ", ",
+		fprintf(to, "%s%" PRIu64 " %s", has_unnamed ? ", " : "  unnamed    ",
 			totals.unnamed_samples[i], profile_unnamed_name(i));
-		first = 0;
-		if (i + 1 == FLY_UNNAMED_COUNT)
-			break;
+		has_unnamed = true;
 	}
-	for (int i = 0; i < FLY_UNNAMED_COUNT; i++) {
-		if (totals.unnamed_samples[i]) {
-			fputs(" (samples whose innermost frame has no name)\n", to);
-			break;
-		}
-	}
+	if (has_unnamed)
+		fputs(" (samples whose innermost frame has no name)\n", to);
 }
 
 static void print_cost(const struct summary *s, FILE *to)

@@ -33,6 +33,9 @@ struct kernel_check {
 /* The doctor's list. Probes for real (loads small programs, opens events). Returns the count. */
 size_t kernel_doctor(struct kernel_check checks[KERNEL_CHECKS_MAX]);
 
+/* The running kernel's GNU build-id, from /sys/kernel/notes. Returns its length, 0: unknown. */
+size_t kernel_build_id(uint8_t *out, size_t out_size);
+
 /* ---------------------------------------------------------------- options and plan */
 struct kernel_options {
 	uint32_t hz;	       /* 1..10000 */

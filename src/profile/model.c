@@ -221,8 +221,8 @@ void profile_location_name(struct profile *p, uint32_t location, const char *nam
 		return;
 	row = &p->location_rows[location];
 	row->is_answered = true;
-	row->unnamed = FLY_UNNAMED_NONE;
 	text_put(p, &row->name, name);
+	row->unnamed = row->name ? FLY_UNNAMED_NONE : FLY_UNNAMED_NAMES_FULL;
 }
 
 void profile_location_unnamed(struct profile *p, uint32_t location, enum fly_unnamed reason)
