@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The sources of a file, asked in order, each for what those before it left. A source that fails
- * does not silence the others: what it says counts only when nothing was named at all. */
+ * does not silence the others: what it says counts only when nothing was named at all.
+ *
+ * Go's table goes first, since .symtab has other names for the same functions (f.abi0 for f) and
+ * a stripped program is to be named like one that is not. Where it must be searched for in the
+ * contents of the file it goes last. */
 #include "symbol_sources.h"
 
 #include "symbol_order.h"
 
 #include "elf/elf_minidebug.h"
+#include "elf/elf_read.h"
 
 #include <errno.h>
 #include <string.h>
@@ -33,6 +38,20 @@ static int lookup_minidebug(struct elf_file *elf, struct symbol_query *queries, 
 	return err;
 }
 
+static int lookup_go_section(struct elf_file *elf, struct symbol_query *queries, size_t count,
+			     struct why *why)
+{
+	symbol_queries_reset(queries, count);
+	return elf->shnum ? symbol_lookup_go(elf, queries, count, why) : 0;
+}
+
+static int lookup_go_scan(struct elf_file *elf, struct symbol_query *queries, size_t count,
+			  struct why *why)
+{
+	symbol_queries_reset(queries, count);
+	return elf->shnum ? 0 : symbol_lookup_go(elf, queries, count, why);
+}
+
 /* left has room for count. Sorted queries stay sorted when some are left out. */
 static int ask(source ask_source, struct elf_file *elf, struct symbol_query *queries, size_t count,
 	       struct symbol_query *left, struct why *why)
@@ -57,19 +76,20 @@ static int ask(source ask_source, struct elf_file *elf, struct symbol_query *que
 int symbol_lookup_file(struct elf_file *elf, struct symbol_query *queries, size_t count,
 		       struct why *why)
 {
-	static const source more[] = {lookup_minidebug, symbol_lookup_plt, symbol_lookup_go};
+	static const source order[] = {lookup_go_section, symbol_lookup_table, lookup_minidebug,
+				       symbol_lookup_plt, lookup_go_scan};
 	struct why reason = {""};
 	struct symbol_query *left;
 	size_t named = 0;
-	int err;
+	int err = 0;
 
-	err = symbol_lookup_table(elf, queries, count, &reason);
+	symbol_queries_reset(queries, count);
 	left = mem_array(MEM_SYMBOL, count, sizeof(*left));
 	if (!left && count)
 		return why_set(why, -ENOMEM, "out of memory");
-	for (size_t i = 0; i < ARRAY_SIZE(more); i++) {
+	for (size_t i = 0; i < ARRAY_SIZE(order); i++) {
 		struct why another = {""};
-		int failed = ask(more[i], elf, queries, count, left, &another);
+		int failed = ask(order[i], elf, queries, count, left, &another);
 
 		if (failed && !err) {
 			err = failed;

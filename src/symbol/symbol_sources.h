@@ -3,10 +3,11 @@
  * symbol, the sources: where names come from, one by one. symbol_lookup_file (symbol.h) asks those
  * of a file in this order, each for what is still unnamed:
  *
+ *   Go's .gopclntab          symbol_lookup_go, where a section says that there is one
  *   .symtab and .dynsym      symbol_lookup_table
  *   .gnu_debugdata           the same, over the file unpacked from it
  *   PLT stubs                symbol_lookup_plt, "name@plt"
- *   Go's .gopclntab          symbol_lookup_go
+ *   Go's table by its magic  symbol_lookup_go, without section headers
  *
  * Each sorts queries by address, answers what it can in one bounded pass over its table, and
  * returns 0 also where the file has no such table.

@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Names of random text addresses, ours beside those of tools that are not ours.
+
+judge.py --tool NAME-ADDRESSES [-n COUNT] [--seed N] [--judge llvm|eu|go|objdump] [--debug FILE]
+         [--show N] FILE...
+
+Addresses are drawn evenly from the file's executable sections. Each answer that differs falls into
+one class; docs/symbols.md explains them. Exit status: 0 when no difference is unexplained and
+classes other than `judge-*` hold at most 1 % of the addresses of each file, else 1.
+"""
+
+import argparse
+import bisect
+import collections
+import random
+import re
+import subprocess
+import sys
+
+# Classes in which the judge has less or other data, so that the answers cannot be the same.
+NOT_COUNTED = ("judge-",)
+
+
+def run(args, text=""):
+    done = subprocess.run(args, input=text.encode(), stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, check=False)
+    return done.stdout.decode("utf-8", "replace")
+
+
+class Sections:
+    """Executable sections that have contents."""
+
+    def __init__(self, path):
+        self.found = []
+        for line in run(["readelf", "-SW", path]).splitlines():
+            m = re.match(r"\s*\[\s*\d+\] (\S*)\s+(\S+)\s+([0-9a-f]+) ([0-9a-f]+) ([0-9a-f]+) "
+                         r"[0-9a-f]+\s+(\S*)\s", line)
+            if m and "X" in m.group(6) and m.group(2) != "NOBITS":
+                self.found.append((int(m.group(3), 16), int(m.group(5), 16), m.group(1)))
+
+    def draw(self, count, only=""):
+        places = [s for s in self.found if only in s[2] and s[1]]
+        total = sum(s[1] for s in places)
+        out = []
+        while total and len(out) < count:
+            at = random.randrange(total)
+            for start, size, _ in places:
+                if at < size:
+                    out.append(start + at)
+                    break
+                at -= size
+        return out
+
+    def of(self, address):
+        for start, size, name in self.found:
+            if start <= address < start + size:
+                return name
+        return ""
+
+
+class Table:
+    """All function symbols of a file, by readelf."""
+
+    def __init__(self, paths):
+        self.at = collections.defaultdict(list)
+        for path in paths:
+            for line in run(["readelf", "-sW", path]).splitlines():
+                f = line.split(None, 7)
+                if len(f) < 8 or f[3] not in ("FUNC", "NOTYPE", "IFUNC") or f[6] in ("UND", "ABS"):
+                    continue
+                size = int(f[2], 0)
+                name = re.sub(r"@.*", "", f[7].split(" ")[0] if "@" in f[7] else f[7])
+                self.at[int(f[1], 16)].append((name, size, f[4], f[3]))
+        self.starts = sorted(self.at)
+
+    def nearest(self, address):
+        i = bisect.bisect_right(self.starts, address) - 1
+        return self.starts[i] if i >= 0 else None
+
+    def covering(self, address):
+        """(start, name) of every sized symbol that covers address; looks a little way back."""
+        i = bisect.bisect_right(self.starts, address) - 1
+        out = []
+        for start in self.starts[max(0, i - 400):i + 1]:
+            out += [(start, n) for n, size, _, _ in self.at[start] if start + size > address]
+        return out
+
+    def names(self, start):
+        return [n for n, _, _, _ in self.at.get(start, ())]
+
+
+def ask_ours(tool, path, debug, addresses, lines=False):
+    args = [tool] + (["-d", debug] if debug else []) + (["-l"] if lines else []) + [path]
+    out = run(args, "".join(f"{a:#x}\n" for a in addresses))
+    return [line.split("\t")[1:] for line in out.splitlines()]
+
+
+def demangle(tool, names):
+    return run([tool, "-m"], "".join(n + "\n" for n in names)).splitlines()
+
+
+def ask_llvm(path, addresses):
+    """The outermost function: the one that has the code, not what was inlined into it."""
+    out = run(["llvm-symbolizer-19", "--obj=" + path, "--functions=linkage", "--no-demangle",
+               "--inlines", "--output-style=LLVM"], "".join(f"{a:#x}\n" for a in addresses))
+    names = [group.splitlines()[-2] for group in out.strip("\n").split("\n\n")]
+    return ["" if n == "??" else n for n in names]
+
+
+def ask_eu(path, addresses):
+    out = run(["eu-addr2line", "-S", "-e", path], "".join(f"{a:#x}\n" for a in addresses))
+    names = []
+    lines = iter(out.splitlines())
+    for line in lines:
+        if line.startswith("(") or re.match(r".*\+0x[0-9a-f]+$", line) or \
+                not re.match(r"(\?\?|.*):\d+", line):
+            names.append("" if line.startswith("(") else re.sub(r"(\+0x[0-9a-f]+)$", "", line))
+            next(lines)
+        else:
+            names.append("")
+    return names
+
+
+def ask_go(path, addresses):
+    out = run(["go", "tool", "addr2line", path], "".join(f"{a:#x}\n" for a in addresses))
+    lines = out.splitlines()
+    names = ["" if n == "?" else n for n in lines[0::2]]
+    return names, ["?:0" if line == ":-1" else line for line in lines[1::2]]
+
+
+def ask_objdump(path, addresses):
+    """The stubs of PLT sections, which objdump names in its listing."""
+    starts = {}
+    for m in re.finditer(r"^([0-9a-f]+) <(.*)>:$", run(["objdump", "-d", path]), re.M):
+        if m.group(2).endswith("@plt"):
+            starts[int(m.group(1), 16)] = re.sub(r"@[^@]*@plt$", "@plt", m.group(2))
+    order = sorted(starts)
+    names = []
+    for a in addresses:
+        i = bisect.bisect_right(order, a) - 1
+        names.append(starts[order[i]] if i >= 0 and a - order[i] < 16 else "")
+    return names
+
+
+def plain(name):
+    """The base of a clone's name: foo.cold, foo.part.0, foo.constprop.1, foo.isra.0, foo.llvm.1."""
+    return re.sub(r"\.(cold|part|constprop|isra|lto_priv|llvm|abi0|localalias)\b.*", "", name)
+
+
+def no_arguments(name):
+    """Go's dictionary and shape arguments: f[go.shape.int] in .symtab, f[...] in its own table."""
+    depth, out = 0, []
+    for c in name:
+        if c == "[":
+            depth += 1
+        if not depth:
+            out.append(c)
+        if c == "]":
+            depth -= 1
+    return "".join(out)
+
+
+def classify(address, ours, start, theirs, raw, table, sections, judge):
+    """None when equal. ours and theirs are demangled; raw is the judge's linkage name."""
+    if ours == theirs:
+        return None
+    where = sections.of(address)
+    if where.startswith((".plt", ".iplt")):
+        if theirs.startswith("*ABS*") and ours.endswith("@plt"):
+            return "judge-ifunc"
+        return "judge-plt" if not theirs or judge in ("eu", "llvm") else "plt"
+    here = table.names(start)
+    near = table.nearest(address)
+    if ours and theirs:
+        if raw in here:
+            return "alias"
+        if plain(ours) == plain(theirs):
+            return "clone"
+        if no_arguments(ours) == no_arguments(theirs):
+            return "judge-go-generic" if judge == "go" else "go-generic"
+        cover = table.covering(address)
+        if raw in [n for _, n in cover] and start in [s for s, _ in cover]:
+            return "nested"
+        if raw in [n for _, n in cover] and near == start:
+            return "label-inside"
+        if not here and judge == "llvm":
+            return "judge-dwarf"
+        if judge == "eu" and start in [s for s, _ in cover]:
+            return "judge-unsized"
+        return "unexplained"
+    if theirs:
+        if not table.covering(address):
+            return "judge-past-end" if near is not None else "unexplained"
+        return "unexplained"
+    if not here:
+        return "judge-no-table"
+    if table.covering(address):
+        return "judge-none"
+    return "unsized"
+
+
+def judge_file(args, path, judge):
+    random.seed(args.seed)
+    sections = Sections(path)
+    table = Table([path] + ([args.debug] if args.debug else []))
+    addresses = sections.draw(args.count, ".plt" if judge == "objdump" else "")
+    if not addresses:
+        print(f"{path}: no text")
+        return True
+    ours = ask_ours(args.tool, path, args.debug, addresses, judge == "go")
+    their_lines = None
+    if judge == "llvm":
+        raw = ask_llvm(path, addresses)
+    elif judge == "eu":
+        raw = ask_eu(path, addresses)
+    elif judge == "go":
+        raw, their_lines = ask_go(path, addresses)
+    else:
+        raw = ask_objdump(path, addresses)
+    raw = [re.sub(r"(?<=.)@@?[A-Z][A-Za-z0-9_.]*$", "", n) for n in raw]
+    theirs = demangle(args.tool, raw) if judge != "objdump" else [
+        d + "@plt" if r else "" for d, r in zip(demangle(args.tool, [n[:-4] for n in raw]), raw)]
+    if not len(ours) == len(theirs) == len(addresses):
+        print(f"{path}: {len(addresses)} asked, {len(ours)} ours, {len(theirs)} {judge}'s")
+        return False
+    return report(args, path, judge, addresses, ours, theirs, raw, their_lines, table, sections)
+
+
+def report(args, path, judge, addresses, ours, theirs, raw, their_lines, table, sections):
+    classes = collections.Counter()
+    lines = 0
+    for i, address in enumerate(addresses):
+        name = "" if ours[i][1] == "-" else ours[i][1]
+        kind = classify(address, name, int(ours[i][0], 16), theirs[i], raw[i], table, sections,
+                        judge)
+        if their_lines and theirs[i] and ours[i][2] != their_lines[i]:
+            lines += 1
+            if lines <= args.show:
+                print(f"  line {address:#x} ours {ours[i][2]} theirs {their_lines[i]}")
+        if not kind:
+            continue
+        classes[kind] += 1
+        if classes[kind] <= args.show:
+            print(f"  {kind} {address:#x} ours {ours[i]} theirs {theirs[i]!r}")
+    if their_lines:
+        classes["line"] += lines
+    counted = sum(n for k, n in classes.items() if not k.startswith(NOT_COUNTED))
+    named = sum(1 for o in ours if o[1] != "-")
+    fine = not classes["unexplained"] and counted * 100 <= len(addresses)
+    told = ", ".join(f"{k} {n}" for k, n in sorted(classes.items()) if n) or "no difference"
+    print(f"{'ok  ' if fine else 'FAIL'} {judge:7} {path}: {len(addresses)} addresses, "
+          f"{named} named, counted {counted}: {told}", flush=True)
+    return fine
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--tool", required=True)
+    p.add_argument("-n", "--count", type=int, default=10000)
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--judge", default="llvm", choices=("llvm", "eu", "go", "objdump"))
+    p.add_argument("--debug")
+    p.add_argument("--show", type=int, default=0)
+    p.add_argument("files", nargs="+")
+    args = p.parse_args()
+    sys.exit(0 if all([judge_file(args, f, args.judge) for f in args.files]) else 1)
+
+
+if __name__ == "__main__":
+    main()
