@@ -73,7 +73,7 @@ struct result {
 	struct unwind_table *table;
 	struct cli_unwind_check check;
 	uint64_t cpu_ns;
-	size_t peak_bytes; /* of memory while building, table included */
+	size_t peak_bytes; /* of memory while building, over all files so far */
 	bool checked;
 	int err;
 	struct why why;
@@ -122,7 +122,7 @@ static int work_on(struct result *r, int fd, bool check)
 	r->cpu_ns = cpu_time_ns() - start;
 	if (err)
 		return err;
-	r->peak_bytes = r->table->stats.scratch_bytes + (size_t)unwind_table_bytes(r->table);
+	r->peak_bytes = mem_peak_bytes(MEM_ELF);
 	err = unwind_locate(&source, &r->place, &r->why);
 	if (err || !check)
 		return err;
@@ -172,7 +172,7 @@ static void print_text(const struct result *r)
 	printf("  text         %" PRIu64 " bytes, %.1f %% covered; %.1f bytes of table per KiB\n",
 	       s->text_bytes, percent(s->covered_bytes, s->text_bytes),
 	       s->text_bytes ? (double)bytes * 1024 / (double)s->text_bytes : 0);
-	printf("  made in      %.3f s of one core, %s of memory with the table\n",
+	printf("  made in      %.3f s of one core, at most %s of memory, table included\n",
 	       (double)r->cpu_ns / 1e9, text_bytes(r->peak_bytes, peak, sizeof(peak)));
 	if (s->groups_degraded)
 		printf("  degraded     %" PRIu64 " groups: a dictionary is full\n",
@@ -237,6 +237,7 @@ static void print_json(const struct result *r)
 	add(o, "covered_bytes", s->covered_bytes);
 	add(o, "passes", s->passes);
 	add(o, "scratch_bytes", s->scratch_bytes);
+	add(o, "peak_bytes", r->peak_bytes);
 	add(o, "cpu_ns", r->cpu_ns);
 	if (r->checked) {
 		add(o, "addresses", r->check.addresses);

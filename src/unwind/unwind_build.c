@@ -17,6 +17,7 @@
 #include "unwind_rows.h"
 #include "unwind_sort.h"
 
+#define TRACKED_SHARE	    20000ULL /* one row in so many */
 #define TABLE_BYTES_DEFAULT (16U << 20)
 
 struct build {
@@ -27,10 +28,7 @@ struct build {
 	struct unwind_table *table;
 	uint64_t base, base_pages; /* lowest page of text; number of pages */
 	uint64_t lowest, highest;  /* of all functions */
-	uint64_t first, last;	   /* text wanted */
-	uint64_t before,
-		before_bytes; /* key of the last function that starts before first; 0: none */
-	uint64_t *keys;	      /* start - base << 32 | offset - place.offset */
+	uint64_t *keys;		   /* start - base << 32 | offset - place.offset */
 	size_t count, cap;
 	uint32_t *per_page; /* functions that start there */
 	uint64_t total;
@@ -82,18 +80,6 @@ static int keep(struct build *b, const struct unwind_entry *e, uint64_t offset, 
 	return add_key(b, key_of(b, e, offset));
 }
 
-/* Of the functions before the text wanted only the last can reach into it: it cuts the others. */
-static void note_before(struct build *b, const struct unwind_entry *e, uint64_t offset)
-{
-	uint64_t key = key_of(b, e, offset);
-
-	if (b->before && (key >> 32 < b->before >> 32 ||
-			  (key >> 32 == b->before >> 32 && e->bytes <= b->before_bytes)))
-		return;
-	b->before = key;
-	b->before_bytes = e->bytes;
-}
-
 /* Reads every entry; keeps the functions that start in [from, to). */
 static int scan(struct build *b, uint64_t from, uint64_t to, bool is_first)
 {
@@ -122,13 +108,6 @@ static int scan(struct build *b, uint64_t from, uint64_t to, bool is_first)
 			b->lowest = e.start < b->lowest ? e.start : b->lowest;
 			b->highest =
 				e.start + e.bytes > b->highest ? e.start + e.bytes : b->highest;
-		}
-		/* One beyond the end says whether padding or a hole lies before it. */
-		if (e.start > b->last + UNWIND_PADDING)
-			continue;
-		if (e.start < b->first) {
-			note_before(b, &e, offset);
-			continue;
 		}
 		if (is_first) {
 			b->per_page[page_of(b, e.start)]++;
@@ -174,10 +153,8 @@ static void run(struct build *b, bool carry)
 			continue;
 		if (e.bytes > next - start)
 			e.bytes = next - start;
-		unwind_rows_function(&b->rows, start, start + e.bytes);
-		if (start >= b->last)
-			continue;
 		b->table->stats.fdes++;
+		unwind_rows_function(&b->rows, start, start + e.bytes);
 		unwind_entry_run(&b->cfi, &e, unwind_rows_row, &b->rows);
 	}
 	/* What is carried over comes first in the next span. */
@@ -189,22 +166,16 @@ static void run(struct build *b, bool carry)
 static int run_spans(struct build *b)
 {
 	uint32_t page = 0, end = (uint32_t)b->base_pages;
-	bool is_one = b->total <= UNWIND_PASS_FDES;
 	int err = 0;
 
-	if (!is_one)
-		b->count = 0;
-	if (b->before)
-		err = add_key(b, b->before);
-	if (err)
-		return err;
-	if (is_one) {
+	if (b->total <= UNWIND_PASS_FDES) {
 		unwind_sort(b->keys, b->count);
 		run(b, false);
 		return b->rows.err;
 	}
 	if (b->total > UNWIND_FDES_MAX)
 		return -ERANGE;
+	b->count = 0;
 	while (page < end && !err) {
 		/* Half is left for what is carried over and for one overfull page. */
 		uint64_t sum = b->per_page[page], from = b->base;
@@ -230,8 +201,8 @@ static int run_spans(struct build *b)
 
 /* ------------------------------------------------------------------ the table */
 
-/* What the headers say: the text, and what of it is wanted. */
-static int measure(struct build *b, const struct unwind_options *options, struct why *why)
+/* The text, as the headers say. */
+static int measure(struct build *b, struct why *why)
 {
 	const uint64_t mask = FLY_PAGE_BYTES - 1;
 	uint64_t start = UINT64_MAX, end = 0;
@@ -252,17 +223,6 @@ static int measure(struct build *b, const struct unwind_options *options, struct
 		return why_set(
 			why, -ERANGE, "%llu MiB of call frame information; at most %u are read",
 			(unsigned long long)(b->place.bytes >> 20), UNWIND_INFO_BYTES_MAX >> 20);
-	b->first = b->base;
-	b->last = b->base + (b->base_pages << FLY_PAGE_SHIFT);
-	if (options->end) {
-		if (options->start > b->first)
-			b->first = options->start & ~mask;
-		if (options->end < b->last)
-			b->last = (options->end + mask) & ~mask;
-		if (b->first >= b->last)
-			return why_set(why, -EINVAL,
-				       "no text lies between the addresses asked for");
-	}
 	b->lowest = UINT64_MAX;
 	b->highest = 0;
 	b->per_page = mem_array(UNWIND_MEM, b->base_pages, sizeof(*b->per_page));
@@ -284,13 +244,7 @@ static int make_table(struct build *b, size_t bytes_max)
 	t->pages = mem_array(UNWIND_MEM, t->page_count, sizeof(*t->pages));
 	if (!t->pages)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < t->page_count; i++)
-		t->pages[i] = fly_page_make(0, (uint64_t)FLY_PAGE_ABSENT, 0);
-	if (b->first < t->start)
-		b->first = t->start;
-	if (b->last > t->start + ((uint64_t)t->page_count << FLY_PAGE_SHIFT))
-		b->last = t->start + ((uint64_t)t->page_count << FLY_PAGE_SHIFT);
-	return unwind_rows_init(&b->rows, t, b->cfi.arch, b->first, b->last, bytes_max);
+	return unwind_rows_init(&b->rows, t, b->cfi.arch, bytes_max);
 }
 
 static void make_stats(struct build *b)
@@ -313,14 +267,14 @@ static int build_found(struct build *b, const struct unwind_options *options, ui
 	unwind_cfi_init(&b->cfi, &b->reader, &b->place, unwind_arch_find(b->place.machine),
 			tracked);
 	b->table->tracked = tracked;
-	err = measure(b, options, why);
+	err = measure(b, why);
 	if (err)
 		return err;
 	err = scan(b, b->base, UINT64_MAX, true);
 	if (!err)
 		err = make_table(b, max);
-	/* No function, or none where it was asked for: a table of absent pages, or of none. */
-	if (!err && b->first < b->last && b->table->page_count) {
+	/* Without a function it is a table of no pages. */
+	if (!err && b->table->page_count) {
 		err = run_spans(b);
 		if (!err)
 			err = unwind_rows_finish(&b->rows);
@@ -344,7 +298,7 @@ static void drop_results(struct build *b)
 	b->keys = NULL;
 	b->per_page = NULL;
 	b->count = b->cap = 0;
-	b->total = b->before = 0;
+	b->total = 0;
 	b->fdes_bad = b->fdes_dropped = 0;
 }
 
@@ -359,8 +313,9 @@ static int build_again(struct build *b, const struct unwind_options *options, ui
 	return build_found(b, options, tracked, why);
 }
 
-/* The callee-saved register that most rows need and that is not followed, 0: none. Only x86-64 has
- * room for it in a rule. */
+/* The callee-saved register that most rows need, 0: none, or so few that keeping track in all other
+ * rows is not worth it (in node 4 % of the table for 5 bytes of text). Only x86-64 has room for it
+ * in a rule. */
 static uint8_t most_needed(const struct build *b)
 {
 	uint8_t best = 0;
@@ -371,7 +326,7 @@ static uint8_t most_needed(const struct build *b)
 		if (b->rows.needed[i] > b->rows.needed[best])
 			best = i;
 	}
-	return best;
+	return b->rows.needed[best] * TRACKED_SHARE >= b->table->stats.rows ? best : 0;
 }
 
 /* .eh_frame, and .debug_frame when it held no function. Once more where a register must be tracked.

@@ -18,18 +18,9 @@
 static const struct fly_rule unsupported = {.cfa = FLY_CFA_UNSUPPORTED};
 
 int unwind_rows_init(struct unwind_rows *rows, struct unwind_table *table,
-		     const struct unwind_arch *arch, uint64_t first, uint64_t last,
-		     size_t bytes_max)
+		     const struct unwind_arch *arch, size_t bytes_max)
 {
-	*rows = (struct unwind_rows){
-		.table = table,
-		.arch = arch,
-		.first = first,
-		.last = last,
-		.bytes_max = bytes_max,
-	};
-	rows->page = (uint32_t)((first - table->start) >> FLY_PAGE_SHIFT);
-	rows->page_last = (uint32_t)((last - 1 - table->start) >> FLY_PAGE_SHIFT);
+	*rows = (struct unwind_rows){.table = table, .arch = arch, .bytes_max = bytes_max};
 	rows->shape_slot_count = SHAPE_SLOTS_MIN;
 	rows->rule_slots = mem_array(UNWIND_MEM, RULE_SLOTS, sizeof(*rows->rule_slots));
 	rows->shape_slots = mem_array(UNWIND_MEM, SHAPE_SLOTS_MIN, sizeof(*rows->shape_slots));
@@ -412,22 +403,13 @@ static void add_gap(struct unwind_rows *rows)
 {
 	static const struct fly_rule none;
 
-	if (rows->end < rows->last)
-		add_row(rows, rows->end < rows->first ? rows->first : rows->end, &none);
+	add_row(rows, rows->end, &none);
 }
 
-/* Functions that lie beside the text wanted still say what is padding in it. */
 void unwind_rows_function(struct unwind_rows *rows, uint64_t start, uint64_t end)
 {
 	if (rows->has_end && start > rows->end && start - rows->end > UNWIND_PADDING)
 		add_gap(rows);
-	else if (rows->has_end && start >= rows->last)
-		rows->end = rows->last;
-	if (start >= rows->last)
-		return;
-	if (end > rows->last)
-		end = rows->last;
-	rows->function_end = end;
 	rows->end = end;
 	rows->has_end = true;
 }
@@ -437,9 +419,8 @@ void unwind_rows_row(void *ctx, uint64_t address, const struct fly_rule *rule)
 	struct unwind_rows *rows = ctx;
 
 	rows->table->stats.rows_raw++;
-	if (address >= rows->function_end)
-		return;
-	add_row(rows, address < rows->first ? rows->first : address, rule);
+	if (address < rows->end)
+		add_row(rows, address, rule);
 }
 
 static int trim(void **items, size_t count, size_t item_bytes)
@@ -456,12 +437,12 @@ int unwind_rows_finish(struct unwind_rows *rows)
 {
 	struct unwind_table *t = rows->table;
 
-	if (rows->has_end)
+	if (rows->has_end && (rows->end - t->start) >> FLY_PAGE_SHIFT < t->page_count)
 		add_gap(rows);
 	commit_row(rows);
 	count_text(rows, rows->end);
 	flush_group(rows);
-	begin_pages(rows, rows->page_last);
+	begin_pages(rows, t->page_count - 1);
 	if (rows->err)
 		return rows->err;
 	rows->err = trim((void **)&t->rules, t->rule_count, sizeof(*t->rules));

@@ -17,16 +17,14 @@ struct unwind_rows {
 	struct unwind_table *table;
 	const struct unwind_arch *arch;
 	size_t groups_cap, shapes_cap, rules_cap, bytes_max;
-	uint64_t first, last;	  /* only text between these */
-	uint64_t function_end;	  /* rows from here on are not this function's */
-	uint64_t end;		  /* of the function before */
-	bool has_end, has_row;	  /* row_at and row_rule are waiting */
-	uint64_t row_at;	  /* may still be replaced by one at the same address */
-	uint64_t said_at;	  /* where the rule in force began */
-	uint32_t rule;		  /* in force, a number */
-	uint32_t page, page_last; /* next to be begun; to be begun at the end */
-	uint32_t group_rows;	  /* waiting */
-	uint64_t group_at;	  /* of its first row */
+	uint64_t end;	       /* of the function last begun */
+	bool has_end, has_row; /* row_at and row_rule are waiting */
+	uint64_t row_at;       /* may still be replaced by one at the same address */
+	uint64_t said_at;      /* where the rule in force began */
+	uint32_t rule;	       /* in force, a number */
+	uint32_t page;	       /* next to be begun */
+	uint32_t group_rows;   /* waiting */
+	uint64_t group_at;     /* of its first row */
 	struct fly_rule row_rule;
 	__u16 halves[FLY_GROUP_ROWS];
 	__u16 *rule_slots, *shape_slots; /* open addressing; 0: free */
@@ -35,11 +33,9 @@ struct unwind_rows {
 	int err;	     /* sticks */
 };
 
-/* The table has its pages; those between first and last, multiples of FLY_PAGE_BYTES, are filled.
- */
+/* The table has its start and its pages. */
 int unwind_rows_init(struct unwind_rows *rows, struct unwind_table *table,
-		     const struct unwind_arch *arch, uint64_t first, uint64_t last,
-		     size_t bytes_max);
+		     const struct unwind_arch *arch, size_t bytes_max);
 void unwind_rows_done(struct unwind_rows *rows);
 void unwind_rows_function(struct unwind_rows *rows, uint64_t start, uint64_t end);
 void unwind_rows_row(void *rows, uint64_t address, const struct fly_rule *rule);
