@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <utlist.h>
+
 static const uint64_t unplaced_steps[] = {50 * MS, 200 * MS, S, 5 * S, 30 * S};
 static const uint64_t periodic_steps[] = {S, 2 * S, 4 * S, 8 * S, 16 * S, 32 * S, 60 * S};
 

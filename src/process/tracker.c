@@ -12,6 +12,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include <utlist.h>
+
 uint32_t process_text_id(struct process_tracker *t, const char *text)
 {
 	int64_t id = strings_add_str(t->strings, text ? text : "");
