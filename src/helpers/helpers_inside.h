@@ -54,8 +54,9 @@ struct request_list {
 
 struct helper {
 	int pid, pidfd; /* -1: not running */
-	bool is_ready, has_worked;
-	uint64_t spawned_ns, progress_ns, progress_cpu_ns;
+	bool is_ready, has_worked, has_cpu_mark;
+	uint64_t spawned_ns, progress_ns;
+	uint64_t cpu_mark_ns; /* its CPU time when it began to take long */
 	uint64_t next_spawn_ns;
 	unsigned int failures; /* in a row: ended before doing anything */
 	char last_words[WIRE_TEXT_MAX];
@@ -85,6 +86,8 @@ struct helpers {
 	size_t dying_count;
 	unsigned int restarts[HELPER_KINDS];
 	uint64_t ended_user_ns, ended_system_ns;
+
+	uint64_t buried_ns; /* when ended ones were last looked for */
 
 	uint64_t last_ticket;
 	struct request *by_ticket;

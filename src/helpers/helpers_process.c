@@ -185,7 +185,7 @@ int helper_spawn(struct helpers *h, enum helper_kind kind, struct why *why)
 	helper->has_worked = false;
 	helper->spawned_ns = clock_monotonic_ns();
 	helper->progress_ns = helper->spawned_ns;
-	helper->progress_cpu_ns = 0;
+	helper->has_cpu_mark = false;
 	if (helper->pidfd >= 0)
 		epoll_ctl(h->epoll, EPOLL_CTL_ADD, helper->pidfd, &event);
 	return 0;

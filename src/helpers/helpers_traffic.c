@@ -18,6 +18,7 @@
 #define START_NS	    3000000000ULL
 #define STARVED_FACTOR	    5
 #define TRIES_MAX	    20
+#define BURY_NS		    10000000ULL /* between looks for ended helpers */
 
 static bool has_room(const struct helpers *h, const struct request *r)
 {
@@ -36,7 +37,7 @@ static bool has_room(const struct helpers *h, const struct request *r)
 static void note_progress(struct helper *helper, uint64_t now)
 {
 	helper->progress_ns = now;
-	helper->progress_cpu_ns = helper_cpu_ns(helper);
+	helper->has_cpu_mark = false;
 }
 
 /* False when no more can be sent now. */
@@ -263,16 +264,17 @@ static struct request_list *owed_by(struct helpers *h, enum helper_kind kind)
 	return kind == HELPER_OPENER ? &h->opener : &h->reader;
 }
 
-/* Still computing what it was asked, on a machine that gives it no CPU. */
+/* Still computing what it was asked, on a machine that gives it no CPU: runnable, and since a
+ * quarter of the deadline it got less than half of the time. */
 static bool is_starved(struct helpers *h, const struct helper *helper, uint64_t waited_ns)
 {
 	uint64_t user, system;
 	char state;
 
-	if (waited_ns >= h->deadline_ns * STARVED_FACTOR)
+	if (!helper->has_cpu_mark || waited_ns >= h->deadline_ns * STARVED_FACTOR)
 		return false;
 	state = helper_state(helper, &user, &system);
-	return state == 'R' && user + system - helper->progress_cpu_ns < h->deadline_ns / 2;
+	return state == 'R' && user + system - helper->cpu_mark_ns < h->deadline_ns / 2;
 }
 
 static void enforce_one(struct helpers *h, enum helper_kind kind, uint64_t now)
@@ -288,6 +290,10 @@ static void enforce_one(struct helpers *h, enum helper_kind kind, uint64_t now)
 		if (now - helper->spawned_ns > START_NS + h->deadline_ns)
 			helper_kill(h, kind);
 		return;
+	}
+	if (r && waited >= h->deadline_ns / 4 && !helper->has_cpu_mark) {
+		helper->has_cpu_mark = waited < h->deadline_ns;
+		helper->cpu_mark_ns = helper_cpu_ns(helper);
 	}
 	if (!r || waited < h->deadline_ns || is_starved(h, helper, waited))
 		return;
@@ -323,10 +329,16 @@ static void bury_one(struct helpers *h, enum helper_kind kind)
 
 void helpers_enforce(struct helpers *h, uint64_t now)
 {
+	bool is_due = now - h->buried_ns >= BURY_NS;
+
+	if (is_due)
+		h->buried_ns = now;
 	for (int kind = 0; kind < HELPER_KINDS; kind++) {
-		bury_one(h, (enum helper_kind)kind);
+		if (is_due)
+			bury_one(h, (enum helper_kind)kind);
 		enforce_one(h, (enum helper_kind)kind, now);
 	}
-	helper_reap_dying(h);
+	if (h->dying_count)
+		helper_reap_dying(h);
 	helper_revive(h, now);
 }

@@ -6,6 +6,7 @@
  */
 #include "abi/reasons.h"
 #include "helpers/helpers_inside.h"
+#include "elf_image.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -800,6 +801,57 @@ static void helpers__a_reader_that_dies__fails_one_request(void **state)
 	victim_end(&v);
 }
 
+/* A million symbols that each cover every address asked for: valid, and slow beyond use. */
+static void spinner_write(const char *path)
+{
+	static struct elf_image image;
+	Elf64_Sym block[1000];
+	FILE *f = fopen(path, "wxe");
+
+	assert_non_null(f);
+	elf_image_init(&image);
+	elf_image_symbol(&image, "f", IMAGE_TEXT_VADDR, 1 << 20, STT_FUNC, STB_GLOBAL);
+	for (size_t i = 0; i < ARRAY_SIZE(block); i++) {
+		block[i] = image.symbols[1];
+		block[i].st_value = IMAGE_TEXT_VADDR - i % 7;
+	}
+	image.sections[3].sh_offset = sizeof(image);
+	image.sections[3].sh_size = 1000 * sizeof(block);
+	assert_int_equal(fwrite(&image, sizeof(image), 1, f), 1);
+	for (int i = 0; i < 1000; i++)
+		assert_int_equal(fwrite(block, sizeof(block), 1, f), 1);
+	assert_int_equal(fclose(f), 0);
+}
+
+static void helpers__a_reader_that_spins__is_ended(void **state)
+{
+	static uint64_t vaddrs[WIRE_NAMES_MAX];
+	struct outcome o = {0}, next = {0};
+	struct stat st;
+	struct victim v;
+	char path[128];
+	uint64_t took;
+
+	(void)state;
+	need_root();
+	victim_start(&v, "/proc/self/exe", -1, NULL);
+	spinner_write(in_dir("victim", path, sizeof(path)));
+	assert_int_equal(stat(path, &st), 0);
+	for (size_t i = 0; i < WIRE_NAMES_MAX; i++)
+		vaddrs[i] = IMAGE_TEXT_VADDR + i;
+	struct helpers_file f = {.key = 9, .tgid = (uint32_t)v.pid, .path = path, .ino = st.st_ino};
+
+	assert_int_equal(helpers_names(helpers, &f, vaddrs, WIRE_NAMES_MAX, on_done, &o), 0);
+	took = wait_for(&o);
+	assert_int_equal(o.unnamed, FLY_UNNAMED_READ_TIMEOUT);
+	/* Longer than a deadline only while others have the CPU. */
+	assert_true(took < 6 * DEADLINE_MS * MS);
+	assert_int_equal(helpers_inspect(helpers, &v.file, on_done, &next), 0);
+	wait_for(&next);
+	assert_int_equal(next.err, 0);
+	victim_end(&v);
+}
+
 static void helpers__an_opener_that_dies__is_replaced(void **state)
 {
 	struct outcome lost = {0}, next = {0};
@@ -975,6 +1027,7 @@ int main(int argc, char **argv)
 		T(helpers__stuck_helpers__are_limited_and_come_back),
 		T(helpers__stop__does_not_wait_for_what_hangs),
 		T(helpers__a_reader_that_dies__fails_one_request),
+		T(helpers__a_reader_that_spins__is_ended),
 		T(helpers__an_opener_that_dies__is_replaced),
 		T(helpers__garbage_from_the_reader__replaces_it),
 		T(helpers__a_full_queue__says_so_and_loses_nothing),
