@@ -129,12 +129,17 @@ int64_t intake_profile_file(struct intake *in, int32_t tracker_file)
 {
 	uint32_t *slot = id_slot(&in->files, &in->file_cap, (size_t)tracker_file);
 	struct profile_file file;
+	int32_t same;
 	int64_t id;
 
 	if (!slot)
 		return -ENOMEM;
 	if (*slot)
 		return *slot - 1;
+	/* One file that came by two ways (side-band and scan) is one file here. */
+	same = process_file_get(in->opt.tracker, tracker_file)->same_as;
+	if (same != tracker_file)
+		return intake_profile_file(in, same);
 	fill_profile_file(process_file_get(in->opt.tracker, tracker_file),
 			  TRACKER_KEY_BASE + (uint64_t)tracker_file, &file);
 	id = profile_file_add(in->opt.profile, &file);
@@ -147,10 +152,12 @@ int64_t intake_profile_file(struct intake *in, int32_t tracker_file)
 	return id;
 }
 
-static void fill_profile_process(const struct process_info *from, struct profile_process *to)
+static void fill_profile_process(const struct process_info *from, int64_t id,
+				 struct profile_process *to)
 {
 	to->pid = from->tgid;
 	to->start_ns = from->start_ns;
+	to->program = (uint64_t)id;
 	to->comm = from->comm;
 	to->exe = from->exe;
 	to->container = from->container;
@@ -169,7 +176,7 @@ static int64_t profile_process_of(struct intake *in, int64_t process)
 	if (*slot)
 		return *slot - 1;
 	process_get(in->opt.tracker, process, &info);
-	fill_profile_process(&info, &to);
+	fill_profile_process(&info, process, &to);
 	id = profile_process_add(in->opt.profile, &to);
 	if (id >= 0)
 		*slot = (uint32_t)id + 1;
@@ -185,7 +192,7 @@ void intake_refresh(struct intake *in)
 		if (!in->processes[i])
 			continue;
 		process_get(in->opt.tracker, (int64_t)i, &info);
-		fill_profile_process(&info, &to);
+		fill_profile_process(&info, (int64_t)i, &to);
 		profile_process_update(in->opt.profile, in->processes[i] - 1, &to);
 	}
 	for (size_t i = 0; i < in->file_cap; i++) {

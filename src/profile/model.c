@@ -127,7 +127,8 @@ static int64_t row_add(struct profile *p, struct profile_intern *keys, const voi
 /* ---------------------------------------------------------------- processes */
 int64_t profile_process_add(struct profile *p, const struct profile_process *process)
 {
-	const struct profile_process_key key = {.pid = process->pid, .start_ns = process->start_ns};
+	const struct profile_process_key key = {
+		.pid = process->pid, .start_ns = process->start_ns, .program = process->program};
 	size_t before = p->processes.count;
 	int64_t id = ROW_ADD(p, processes, &key, process_rows, process_cap);
 

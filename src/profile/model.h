@@ -16,6 +16,7 @@
 
 struct profile_process_key {
 	uint64_t start_ns;
+	uint64_t program;
 	uint32_t pid, zero;
 };
 struct profile_process_row {

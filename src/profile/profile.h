@@ -42,10 +42,11 @@ void profile_free(struct profile *profile);
 struct profile_process {
 	uint32_t pid;
 	uint64_t start_ns; /* CLOCK_BOOTTIME */
+	uint64_t program;  /* caller's number of the program it ran: an exec makes another entry */
 	const char *comm, *exe, *container, *cgroup;
 };
-/* Returns an id, or negative errno. Interned by (pid, start_ns); profile_process_update fills in
- * what became known later. */
+/* Returns an id, or negative errno. Interned by (pid, start_ns, program); profile_process_update
+ * fills in what became known later. */
 int64_t profile_process_add(struct profile *p, const struct profile_process *process);
 void profile_process_update(struct profile *p, uint32_t process,
 			    const struct profile_process *process_now);
