@@ -15,8 +15,15 @@
  * Answers come from processes that read hostile bytes: every length, count and string is checked
  * before it reaches a callback.
  *
- * One owning thread. Callbacks run inside helpers_poll, in no promised order, exactly once for
- * each accepted request, also at helpers_stop (with -ECANCELED).
+ * A file is opened by map_files or exe, then below the process's root, and, when the process is
+ * gone, by its path in our own root, which counts only if its build-id is the expected one. A file
+ * (and a process with two of them) that hung once is not tried again. A held descriptor keeps the
+ * file's mount busy until helpers_release or helpers_stop.
+ *
+ * One owning thread, the one that called helpers_start: the helpers die with it, not only with the
+ * process. Replacements need the capabilities main had at the start. Callbacks run inside
+ * helpers_poll, in no promised order, exactly once for each accepted request, also at helpers_stop
+ * (with -ECANCELED).
  */
 #ifndef FLYBALL_HELPERS_H
 #define FLYBALL_HELPERS_H
@@ -57,7 +64,9 @@ struct helpers_scan {
 	uint32_t namespace_pid; /* innermost */
 	uint32_t uid;
 	uint64_t process_start_ns; /* CLOCK_BOOTTIME, from stat field 22: clock ticks precision */
-	const char *comm, *exe;	   /* exe: readlink text without " (deleted)"; "" unknown */
+	const char *comm, *exe;	   /* exe: readlink text without " (deleted)"; "" unknown. These,
+				      cgroup and the mappings' paths are bytes as the kernel gave
+				      them: text_print before showing */
 	const char *cgroup;	   /* text of /proc/PID/cgroup, at most 4 KiB */
 	uint32_t mount_namespace;
 	size_t mapping_count;
@@ -67,10 +76,10 @@ struct helpers_scan {
 #define HELPERS_MAPPINGS_MAX 4096
 
 struct helpers_name {
-	uint64_t vaddr;	  /* as asked */
+	uint64_t vaddr;	  /* as asked; the answer is sorted by it */
 	uint32_t unnamed; /* enum fly_unnamed, 0: name is set */
 	uint64_t start;
-	const char *name; /* "" unless named */
+	const char *name; /* "" unless named; printable UTF-8 */
 };
 
 /* err: 0, or negative errno with reason (enum fly_unnamed) and text. Pointers live for the call. */
