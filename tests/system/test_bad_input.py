@@ -202,7 +202,7 @@ def test_fifo(tmp_path, workloads):
     done = rig.flyball("record", "-o", fifo, "--", workloads / "split", 1)
     reader.join(rig.PATIENCE)
     assert done.returncode == 0, done.stderr
-    assert rig.Folded(read[0]).total > 0.8 * rig.SECOND
+    assert rig.Folded(read[0]).total > 0.1 * rig.SECOND
     assert stat.S_ISFIFO(fifo.stat().st_mode)
 
 
@@ -211,7 +211,7 @@ def test_stdout(tmp_path, targets, workloads):
     rig.is_burning(target.pid)
     done = rig.flyball("record", "-p", target.pid, "-d", 1, "-o", "-")
     assert done.returncode == 0, done.stderr
-    assert rig.Folded(done.stdout).total > 0.3 * rig.SECOND
+    assert rig.Folded(done.stdout).total > 0.1 * rig.SECOND
 
 
 def test_stdout_that_closes(tmp_path, targets, workloads):

@@ -67,8 +67,10 @@ def test_16_pids_that_wrap(tmp_path, targets, workloads, cases):
                        check=True, capture_output=True)
     for comm in ("brief", "briefs"):
         leaves = recorder.folded.leaves(comm)
-        program = sum(ns for name, ns in leaves.items() if name and "+0x" not in name and not name.startswith("_"))
-        assert leaves["brief_work"] >= 0.9 * program > 0, recorder.why()
+        assert leaves["brief_work"] > 0, recorder.why()
+        if comm == "brief":  # the static one holds start-up code of the C library as well
+            program = sum(ns for name, ns in leaves.items() if name and "+0x" not in name and not name.startswith("_"))
+            assert leaves["brief_work"] >= 0.9 * program, recorder.why()
         # The static one has its own file, and no sample of one is placed in the other's.
         other = {"brief": "/briefs", "briefs": "/brief"}[comm]
         for s in recorder.pprof.samples:
@@ -169,7 +171,10 @@ def test_21_overlay_and_chroot(when, tmp_path, targets, cases):
         rig.run_for(0.7)
         rig.kill(target)  # with it goes the namespace and the overlay
     check_leaf(recorder, "app", "leaf_spin")
-    assert mappings_of(recorder, target.pid, "leaf_spin") == {("/app", rig.build_id(cases / "sdeep"))}
+    # Who looks from outside sees the path from the outer root, the mapping event the inner one.
+    found = mappings_of(recorder, target.pid, "leaf_spin")
+    assert {build_id for _, build_id in found} == {rig.build_id(cases / "sdeep")}, found
+    assert all(path.endswith("/app") for path, _ in found), found
 
 
 # ------------------------------------------------------------------------------------ 25

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -45,9 +46,8 @@ def test_43_kernel_memory_is_planned_and_read_back(tmp_path):
     assert memory["planned_bytes"] == planned["planned_bytes"] == sum(m["planned_bytes"] for m in memory["maps"])
     assert memory["measured_bytes"] <= memory["peak_bytes"] <= memory["planned_bytes"] <= memory["budget_bytes"]
     assert memory["measured_bytes"] == sum(m["measured_bytes"] for m in memory["maps"])
-    # What others see of our maps is what we said, perf rings aside.
-    rings = sum(m["measured_bytes"] for m in memory["maps"] if "perf" in m["type"])
-    assert abs(memory["measured_bytes"] - rings - maps) <= 0.02 * maps + 4096, (memory, maps)
+    # What others see of our maps is what we said; perf rings, programs and BTF are beside them.
+    assert sum(m["measured_bytes"] for m in memory["maps"] if m["name"].startswith("fly_")) == maps, memory
 
 
 def test_43_plan_for_many_cpus():
@@ -149,16 +149,14 @@ def test_cpu_offline_at_the_start(tmp_path, targets, cases):
             rig.run_for(0.5)
             CPU1.write_text("1")
             second = targets.start("taskset", "-c", "1", cases / "deep", 5)
-            back = time.monotonic()
             rig.is_burning(second.pid)
-            rig.run_for(5)
-            ran = time.monotonic() - back
+            rig.run_for(4)
+            burned = rig.cpu_seconds(second.pid)
             rig.kill(first), rig.kill(second)
     by_pid = recorder.pprof.by("pid")
     assert by_pid[first.pid] > 0, recorder.why()
-    # Sampled within 5 s of coming online, and then whole.
-    assert by_pid[second.pid] >= (ran - 5.2) * rig.SECOND and by_pid[second.pid] > 0, (by_pid, ran)
-    assert by_pid[second.pid] >= 0.5 * ran * rig.SECOND, (by_pid[second.pid], ran)
+    # Sampled soon after it came online (5 s were allowed), and then whole.
+    assert by_pid[second.pid] >= 0.7 * burned * rig.SECOND, (by_pid[second.pid], burned)
 
 
 def test_cpu_goes_and_returns(tmp_path, targets, cases):
@@ -227,12 +225,15 @@ def test_52_without_capabilities(tmp_path):
     check_refusal(done, "CAP_|capabilit|root")
 
 
-def test_52_as_nobody(tmp_path):
-    tmp_path.chmod(0o777)
-    # The binary must be reachable for nobody: its directory need not be.
-    done = subprocess.run(["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", rig.FLYBALL, "record",
-                           "-a", "-d", "1", "-o", tmp_path / "x.folded"],
-                          capture_output=True, text=True, timeout=rig.PATIENCE, check=False)
+def test_52_as_nobody():
+    """Copied to where nobody can reach it."""
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o755)
+        for name in ("flyball", "flyball-opener", "flyball-reader"):
+            shutil.copy(rig.FLYBALL.parent / name, directory)
+        done = subprocess.run(["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups",
+                               f"{directory}/flyball", "record", "-a", "-d", "1", "-o", "-"],
+                              capture_output=True, text=True, timeout=rig.PATIENCE, check=False)
     check_refusal(done, "CAP_|capabilit|root")
 
 
@@ -319,10 +320,12 @@ def test_54_hangup_loses_nothing(tmp_path, targets, cases):
     target = targets.start(cases / "deep", 5)
     rig.is_burning(target.pid)
     with rig.recording(tmp_path, "-p", target.pid) as recorder:
+        begin = rig.cpu_seconds(target.pid)
         rig.run_for(1)
+        burned = rig.cpu_seconds(target.pid) - begin
         recorder.stop(signal.SIGHUP)
         rig.run_for(0.3)
-    assert recorder.folded.total >= 0.8 * rig.SECOND, recorder.why()
+    assert recorder.folded.total >= 0.8 * burned * rig.SECOND, recorder.why()
 
 
 def test_54_second_signal_gives_up_at_once(tmp_path, targets, workloads):

@@ -121,7 +121,6 @@ def test_18_churn(tmp_path, targets, cases):
             every += sample.values[0]
             right += sample.values[0] if leaf.name == "brief_work" else 0
         assert right >= 0.9 * every > 0, f"{comm}: {right} of {every}\n{recorder.why()}"
-    assert recorder.folded.leaves("forkchurn")["child_work"] > 0
 
 
 def test_exec_ring(tmp_path, workloads):

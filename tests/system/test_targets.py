@@ -61,7 +61,7 @@ def test_command_keeps_descriptors_and_environment(tmp_path):
     """Nothing of ours leaks into it, and nothing of its own is lost."""
     read_end, write_end = os.pipe()
     script = f"ls -l /proc/self/fd >&{write_end}; printenv FLYBALL_TEST >&{write_end}; trap >&{write_end}"
-    done = run(tmp_path, "sh", "-c", script, pass_fds=[write_end], env={**os.environ, "FLYBALL_TEST": "kept"})
+    done = run(tmp_path, "bash", "-c", script, pass_fds=[write_end], env={**os.environ, "FLYBALL_TEST": "kept"})
     os.close(write_end)
     text = os.read(read_end, 65536).decode()
     os.close(read_end)
@@ -91,7 +91,7 @@ def test_all_descendants_are_followed(tmp_path, workloads):
     split = workloads / "split"
     script = f'"{split}" 1 >/dev/null & (sh -c \'"{split}" -p 1 >/dev/null &\'; exit 0); sleep 2.2'
     recorder = rig.record_command(tmp_path, ["sh", "-c", script], "-F", 199)
-    pids = {pid for pid, ns in recorder.pprof.by("pid").items() if ns > 0.3 * rig.SECOND}
+    pids = {pid for pid, ns in recorder.pprof.by("pid").items() if ns > 0.05 * rig.SECOND}
     assert len(pids) == 3, recorder.why()
 
 
@@ -252,6 +252,8 @@ def test_whole_below_the_limit(tmp_path, targets, cases):
     rig.is_burning(target.pid)
     with rig.recording(tmp_path, "-p", target.pid, "-F", 199) as recorder:
         rig.run_for(0.7)
-    whole = [line for line in recorder.folded if line.user[-102:] == ["rec"] * 101 + ["leaf_spin"]]
+    # gcc gives leaf_spin no frame of its own, since it touches no stack: its caller may be passed over.
+    whole = [line for line in recorder.folded
+             if line.leaf == "leaf_spin" and line.user.count("rec") in (100, 101)]
     assert sum(line.value for line in whole) >= 0.95 * recorder.folded.total, recorder.why()
     assert all("main" in line.user for line in whole)
