@@ -21,6 +21,7 @@
 #define MAGIC_120	0xfffffff1U
 #define SCAN_BYTES_MAX	(256ULL << 20) /* looked through for a table or a moduledata */
 #define SCAN_ALIGN	8
+#define SCAN_PART	32768	    /* below the window of elf_look */
 #define STEPS_MAX	(16U << 20) /* of line programs, per batch */
 #define FILE_NAME_MAX	4096
 #define NO_UNIT		UINT32_MAX
@@ -118,30 +119,57 @@ static bool table_try(struct go_table *t, uint64_t offset, uint64_t vaddr, uint6
 	return !header_read(t);
 }
 
-static bool range_scan(struct go_table *t, const Elf64_Phdr *h, uint64_t *left)
-{
-	uint64_t size = t->elf->info.file_bytes;
+/* Calls found for each word of 8 bytes, aligned in the range, until it says true. The work of all
+ * ranges is limited by left. found gets the word and its place in the range. */
+struct scan {
+	struct go_table *t;
+	uint64_t offset, vaddr, bytes; /* the range */
+	uint64_t first_entry;
+	uint64_t left;
+	bool (*found)(struct scan *scan, const uint8_t *word, uint64_t at);
+};
 
-	for (uint64_t at = 0; at + 72 <= h->p_filesz && *left; at += SCAN_ALIGN) {
+static bool range_scan(struct scan *scan, uint64_t offset, uint64_t vaddr, uint64_t bytes)
+{
+	uint64_t size = scan->t->elf->info.file_bytes, at = 0;
+
+	if (offset > size)
+		return false;
+	if (bytes > size - offset)
+		bytes = size - offset;
+	scan->offset = offset;
+	scan->vaddr = vaddr;
+	scan->bytes = bytes;
+	while (at + SCAN_ALIGN <= bytes && scan->left >= SCAN_ALIGN) {
+		uint64_t n = bytes - at < SCAN_PART ? bytes - at : SCAN_PART;
 		const uint8_t *p;
 
-		if (h->p_offset > size || at > size - h->p_offset)
-			return false;
-		p = elf_look(t->elf, &t->elf->symbols, h->p_offset + at, SCAN_ALIGN);
+		n -= n % SCAN_ALIGN;
+		if (n > scan->left)
+			n = scan->left - scan->left % SCAN_ALIGN;
+		p = elf_look(scan->t->elf, &scan->t->elf->symbols, offset + at, (size_t)n);
 		if (!p)
 			return false;
-		*left -= *left < SCAN_ALIGN ? *left : SCAN_ALIGN;
-		if (is_magic(p) &&
-		    table_try(t, h->p_offset + at, h->p_vaddr + at, h->p_filesz - at))
-			return true;
+		for (uint64_t i = 0; i < n; i += SCAN_ALIGN) {
+			if (scan->found(scan, p + i, at + i))
+				return true;
+		}
+		at += n;
+		scan->left -= n;
 	}
 	return false;
+}
+
+static bool table_found(struct scan *scan, const uint8_t *word, uint64_t at)
+{
+	return is_magic(word) &&
+	       table_try(scan->t, scan->offset + at, scan->vaddr + at, scan->bytes - at);
 }
 
 /* Without section headers: in what is mapped read-only, or is so after relocation. */
 static int segments_scan(struct go_table *t)
 {
-	uint64_t left = SCAN_BYTES_MAX;
+	struct scan scan = {.t = t, .left = SCAN_BYTES_MAX, .found = table_found};
 	Elf64_Phdr h;
 
 	for (uint64_t i = 0; i < t->elf->phnum; i++) {
@@ -149,7 +177,7 @@ static int segments_scan(struct go_table *t)
 			return -EBADMSG;
 		if ((h.p_type == PT_LOAD && !(h.p_flags & (PF_W | PF_X))) ||
 		    h.p_type == PT_GNU_RELRO) {
-			if (range_scan(t, &h, &left))
+			if (range_scan(&scan, h.p_offset, h.p_vaddr, h.p_filesz))
 				return 0;
 		}
 	}
@@ -214,43 +242,30 @@ static bool module_try(struct go_table *t, uint64_t offset, uint64_t first)
 	return true;
 }
 
-static bool module_scan(struct go_table *t, uint64_t offset, uint64_t bytes, uint64_t first,
-			uint64_t *left)
+static bool module_found(struct scan *scan, const uint8_t *word, uint64_t at)
 {
-	uint64_t size = t->elf->info.file_bytes;
-
-	if (offset > size)
-		return false;
-	if (bytes > size - offset)
-		bytes = size - offset;
-	for (uint64_t at = 0; at + 8 <= bytes && *left >= 8; at += 8, *left -= 8) {
-		const uint8_t *p = elf_look(t->elf, &t->elf->symbols, offset + at, 8);
-
-		if (!p)
-			return false;
-		if (get64(p) == t->vaddr && module_try(t, offset + at, first))
-			return true;
-	}
-	return false;
+	return get64(word) == scan->t->vaddr &&
+	       module_try(scan->t, scan->offset + at, scan->first_entry);
 }
 
 static bool module_in_data(struct go_table *t, uint64_t first)
 {
 	static const char *const names[] = {".go.module", ".noptrdata"};
-	uint64_t left = SCAN_BYTES_MAX;
+	struct scan scan = {
+		.t = t, .first_entry = first, .left = SCAN_BYTES_MAX, .found = module_found};
 	Elf64_Shdr s;
 	Elf64_Phdr h;
 
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
 		if (!elf_section_named(t->elf, names[i], &s) && s.sh_type != SHT_NOBITS &&
-		    module_scan(t, s.sh_offset, s.sh_size, first, &left))
+		    range_scan(&scan, s.sh_offset, s.sh_addr, s.sh_size))
 			return true;
 	}
 	for (uint64_t i = 0; i < t->elf->phnum; i++) {
 		if (elf_program_header(t->elf, i, &h))
 			return false;
 		if (h.p_type == PT_LOAD && h.p_flags & PF_W &&
-		    module_scan(t, h.p_offset, h.p_filesz - h.p_filesz % 8, first, &left))
+		    range_scan(&scan, h.p_offset, h.p_vaddr, h.p_filesz))
 			return true;
 	}
 	return false;
