@@ -60,6 +60,7 @@ static void unwind__frame_pointer_function__has_its_rows(void **state)
 	struct fly_rule r;
 	struct image im;
 
+	(void)state;
 	image_init(&im, EM_X86_64, 0x20000);
 	image_cie_x86(&im);
 	image_fde(&im, IMAGE_TEXT + 0x100, 0x40);
@@ -89,6 +90,7 @@ static void unwind__gap_and_padding__differ(void **state)
 	struct unwind_table *t;
 	struct image im;
 
+	(void)state;
 	image_init(&im, EM_X86_64, 0x20000);
 	image_cie_x86(&im);
 	image_fde(&im, IMAGE_TEXT + 0x100, 0x11);
@@ -115,6 +117,7 @@ static void unwind__addresses_beside_the_table__are_outside(void **state)
 	struct fly_rule r;
 	struct image im;
 
+	(void)state;
 	image_init(&im, EM_X86_64, 0x40000);
 	image_cie_x86(&im);
 	image_fde(&im, IMAGE_TEXT + 0x10000, 0x20000);
@@ -134,6 +137,7 @@ static void unwind__restore_state__restores_the_cfa(void **state)
 	struct unwind_table *t;
 	struct image im;
 
+	(void)state;
 	image_init(&im, EM_X86_64, 0x20000);
 	image_cie_x86(&im);
 	image_fde(&im, IMAGE_TEXT, 0x40);
@@ -151,6 +155,7 @@ static void unwind__too_many_remembered_states__end_one_function_only(void **sta
 	struct unwind_table *t;
 	struct image im;
 
+	(void)state;
 	image_init(&im, EM_X86_64, 0x20000);
 	image_cie_x86(&im);
 	image_fde(&im, IMAGE_TEXT, 0x10);
@@ -175,6 +180,7 @@ static void unwind__expressions__become_rules(void **state)
 	struct fly_rule r;
 	struct image im;
 
+	(void)state;
 	image_init(&im, EM_X86_64, 0x20000);
 	image_cie_x86(&im);
 	image_fde(&im, IMAGE_TEXT, 0x40);
@@ -205,6 +211,7 @@ static void unwind__openssl_expressions__become_rules(void **state)
 	struct fly_rule r;
 	struct image im;
 
+	(void)state;
 	image_init(&im, EM_X86_64, 0x20000);
 	image_cie_x86(&im);
 	image_fde(&im, IMAGE_TEXT, 0x40);
@@ -234,6 +241,7 @@ static void unwind__outermost_vfork_and_realigned__are_told_apart(void **state)
 	struct fly_rule r;
 	struct image im;
 
+	(void)state;
 	image_init(&im, EM_X86_64, 0x20000);
 	image_cie_x86(&im);
 	image_fde(&im, IMAGE_TEXT, 0x20);
@@ -267,6 +275,7 @@ static void unwind__callee_saved_base__is_tracked_through_the_binary(void **stat
 	struct fly_rule r;
 	struct image im;
 
+	(void)state;
 	image_init(&im, EM_X86_64, 0x20000);
 	image_cie_x86(&im);
 	image_fde(&im, IMAGE_TEXT, 0x20);
@@ -295,6 +304,7 @@ static void unwind__kernel_signal_frame__is_a_command(void **state)
 	struct unwind_table *t;
 	struct image im;
 
+	(void)state;
 	image_init(&im, EM_X86_64, 0x20000);
 	image_cie(&im, "zRS", "\x1b", 1, 16, "", 0);
 	image_fde(&im, IMAGE_TEXT + 0xf, 0x11); /* glibc starts it a byte early */
@@ -317,6 +327,7 @@ static void unwind__disordered_functions__are_sorted_cut_and_dropped(void **stat
 	struct unwind_table *t;
 	struct image im;
 
+	(void)state;
 	image_init(&im, EM_X86_64, 0x20000);
 	image_cie_x86(&im);
 	image_fde(&im, IMAGE_TEXT + 0x100, 0x10);
@@ -348,6 +359,7 @@ static void unwind__augmentations__unknown_ones_are_skipped(void **state)
 	struct unwind_table *t;
 	struct image im;
 
+	(void)state;
 	image_init(&im, EM_X86_64, 0x20000);
 	image_cie(&im, "zRQ", "\x1b\x01\x02\x03", 4, 16, "\x0c\x07\x08\x90\x01", 5);
 	image_fde(&im, IMAGE_TEXT, 0x10);
@@ -371,6 +383,7 @@ static void unwind__args_size_and_unknown_instruction__end_only_their_rows(void 
 	struct unwind_table *t;
 	struct image im;
 
+	(void)state;
 	image_init(&im, EM_X86_64, 0x20000);
 	image_cie_x86(&im);
 	image_fde(&im, IMAGE_TEXT, 0x20);
@@ -389,6 +402,7 @@ static void unwind__aarch64__has_link_register_and_pauth(void **state)
 	struct fly_rule r;
 	struct image im;
 
+	(void)state;
 	image_init(&im, EM_AARCH64, 0x20000);
 	image_cie(&im, "zRB", "\x1b", 1, 30, "\x0c\x1f\x00", 3);
 	image_fde(&im, IMAGE_TEXT, 0x40);
@@ -417,6 +431,7 @@ static void unwind__same_file__gives_the_same_table(void **state)
 	struct unwind_source source;
 	struct image im;
 
+	(void)state;
 	image_init(&im, EM_X86_64, 0x40000);
 	image_cie_x86(&im);
 	for (uint32_t i = 0; i < 0x40000 - 0x100; i += 0xf0) {
@@ -454,6 +469,7 @@ static void unwind__this_program__is_covered(void **state)
 	struct unwind_table *t = NULL;
 	struct unwind_place place;
 
+	(void)state;
 	assert_true(fd >= 0);
 	source.bytes = (uint64_t)lseek(fd, 0, SEEK_END);
 	assert_int_equal(unwind_table_build(&source, NULL, &t, NULL), 0);

@@ -57,6 +57,7 @@ static void unwind_hostile__every_prefix__ends_well(void **state)
 	struct image im;
 	size_t full;
 
+	(void)state;
 	small_image(&im);
 	full = im.len;
 	for (size_t n = 0; n < 2048; n++) {
@@ -76,6 +77,7 @@ static void unwind_hostile__random_damage__ends_well(void **state)
 	struct unwind_table *t;
 	struct image im, copy;
 
+	(void)state;
 	small_image(&im);
 	for (int round = 0; round < 5000; round++) {
 		copy = im;
@@ -101,6 +103,7 @@ static void unwind_hostile__every_failed_allocation__is_an_error(void **state)
 	struct image im;
 	int err = -ENOMEM;
 
+	(void)state;
 	small_image(&im);
 	for (unsigned long n = 1; err; n++) {
 		t = NULL;
@@ -120,6 +123,7 @@ static void unwind_hostile__failing_reads__are_passed_on(void **state)
 	struct unwind_table *t = NULL;
 	struct image im;
 
+	(void)state;
 	small_image(&im);
 	im.fail_at = 0x2000;
 	assert_int_equal(try_build(&im, &t), -EIO);
@@ -133,6 +137,7 @@ static void unwind_hostile__huge_text__is_refused(void **state)
 	Elf64_Phdr p = {.p_type = PT_LOAD, .p_flags = PF_X, .p_vaddr = 1ULL << 45, .p_filesz = 64};
 	struct image im;
 
+	(void)state;
 	small_image(&im);
 	memcpy(im.bytes + sizeof(Elf64_Ehdr) + 3 * sizeof(p), &p, sizeof(p));
 	assert_int_equal(try_build(&im, &t), -ERANGE);
@@ -146,6 +151,7 @@ static void unwind_hostile__too_many_rules__become_unsupported(void **state)
 	struct fly_rule r;
 	struct image im;
 
+	(void)state;
 	image_init(&im, EM_X86_64, 0x20000);
 	image_cie_x86(&im);
 	for (uint32_t i = 0; i < 6000; i++) {
@@ -228,11 +234,13 @@ static void check_rows(uint32_t text, uint32_t step)
 
 static void unwind_hostile__too_many_shapes__fall_back_to_single_rows(void **state)
 {
+	(void)state;
 	check_rows(1U << 20, 8);
 }
 
 static void unwind_hostile__too_many_groups__are_said_to_be_unknown(void **state)
 {
+	(void)state;
 	check_rows(1U << 20, 2);
 }
 
@@ -243,6 +251,7 @@ static void unwind_hostile__table_past_its_limit__is_refused(void **state)
 	struct unwind_source source;
 	struct image im;
 
+	(void)state;
 	image_init(&im, EM_X86_64, 0x20000);
 	image_cie_x86(&im);
 	for (uint32_t i = 0; i < 1000; i++) {
@@ -265,6 +274,7 @@ static void unwind_hostile__more_functions_than_a_pass__are_all_there(void **sta
 	struct fly_rule r;
 	struct image im;
 
+	(void)state;
 	image_init(&im, EM_X86_64, count * 16);
 	image_cie_x86(&im);
 	for (uint32_t i = 0; i < count; i++) {
@@ -295,6 +305,7 @@ static void unwind_hostile__functions_all_at_one_address__are_bounded(void **sta
 	struct unwind_table *t = NULL;
 	struct image im;
 
+	(void)state;
 	image_init(&im, EM_X86_64, 0x20000);
 	image_cie_x86(&im);
 	for (uint32_t i = 0; i < UNWIND_PASS_FDES + 1000; i++) {
@@ -313,6 +324,7 @@ static void unwind_sort__any_order__is_sorted(void **state)
 {
 	static uint64_t keys[5000], copy[5000];
 
+	(void)state;
 	for (uint32_t round = 0; round < 200; round++) {
 		uint32_t n = any(ARRAY_SIZE(keys)), range = 1U << any(31);
 		uint64_t sum = 0;
