@@ -16,6 +16,7 @@
 #include <elfutils/libdw.h>
 #include <gelf.h>
 #include <inttypes.h>
+#include <libelf.h>
 #include <stdlib.h>
 
 #define REGISTERS 128

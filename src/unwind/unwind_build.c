@@ -11,6 +11,7 @@
 
 #include <elf.h>
 #include <errno.h>
+#include <string.h>
 
 #include "unwind_cfi.h"
 #include "unwind_elf.h"
@@ -322,9 +323,9 @@ static uint8_t most_needed(const struct build *b)
 
 	if (b->place.machine != EM_X86_64)
 		return 0;
-	for (uint8_t i = 1; i < ARRAY_SIZE(b->rows.needed); i++) {
+	for (uint32_t i = 1; i < ARRAY_SIZE(b->rows.needed); i++) {
 		if (b->rows.needed[i] > b->rows.needed[best])
-			best = i;
+			best = (uint8_t)i;
 	}
 	return b->rows.needed[best] * TRACKED_SHARE >= b->table->stats.rows ? best : 0;
 }

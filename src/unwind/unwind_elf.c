@@ -8,6 +8,7 @@
 
 #include <elf.h>
 #include <errno.h>
+#include <string.h>
 
 #include "unwind_encoded.h"
 

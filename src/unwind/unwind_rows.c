@@ -9,6 +9,7 @@
 #include "unwind_rows.h"
 
 #include <errno.h>
+#include <string.h>
 
 #define RULE_SLOTS	 (2 * FLY_RULES_MAX)
 #define SHAPE_SLOTS_MIN	 1024U

@@ -6,6 +6,7 @@
 #include "unwind_cfi.h"
 
 #include <elf.h>
+#include <string.h>
 
 #include "unwind_dwarf.h"
 
