@@ -188,6 +188,8 @@ class Subject:
                 self.process.kill()
                 self.process.wait()
                 self.notes.append("had to be killed")
+        if self.process.returncode not in (0, 130, -signal.SIGINT, -signal.SIGTERM):
+            self.notes.append(f"ended with status {self.process.returncode}: {self.last_words()}")
         for command in self.after():
             subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                            stderr=subprocess.DEVNULL, preexec_fn=self.group.enter, cwd=self.folder, check=False)
@@ -197,6 +199,10 @@ class Subject:
         for stream in (self.out, self.err):
             stream.close()
         self.group.remove()
+
+    def last_words(self):
+        lines = self.text("err").strip().splitlines() or [""]
+        return lines[-1][:120]
 
     def text(self, which):
         return (self.folder / f"{self.name}.{which}").read_text(errors="replace")
