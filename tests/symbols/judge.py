@@ -3,11 +3,12 @@
 """Names of random text addresses, ours beside those of tools that are not ours.
 
 judge.py --tool NAME-ADDRESSES [-n COUNT] [--seed N] [--judge llvm|eu|go|objdump] [--debug FILE]
-         [--show N] FILE...
+         [--twin FILE] [--table FILE] [--show N] FILE...
 
 Addresses are drawn evenly from the file's executable sections. Each answer that differs falls into
-one class; docs/symbols.md explains them. Exit status: 0 when no difference is unexplained and
-classes other than `judge-*` hold at most 1 % of the addresses of each file, else 1.
+one class; docs/symbols.md explains them. With --twin the judge is asked about that file: the same
+program before it was stripped. Exit status: 0 when no difference is unexplained and the classes
+other than judge-* and alias hold at most 1 % of the addresses of each file, else 1.
 """
 
 import argparse
@@ -18,8 +19,9 @@ import re
 import subprocess
 import sys
 
-# Classes in which the judge has less or other data, so that the answers cannot be the same.
-NOT_COUNTED = ("judge-",)
+# judge-*: the judge has less or other data, so that the answers cannot be the same. alias: the same
+# symbol by another of its names; of these the judges choose differently among themselves.
+NOT_COUNTED = ("judge-", "alias")
 
 
 def run(args, text=""):
@@ -115,7 +117,7 @@ def ask_eu(path, addresses):
     for line in lines:
         if line.startswith("(") or re.match(r".*\+0x[0-9a-f]+$", line) or \
                 not re.match(r"(\?\?|.*):\d+", line):
-            names.append("" if line.startswith("(") else re.sub(r"(\+0x[0-9a-f]+)$", "", line))
+            names.append("" if line.startswith(("(", "??")) else re.sub(r"(\+0x[0-9a-f]+)$", "", line))
             next(lines)
         else:
             names.append("")
@@ -184,6 +186,8 @@ def classify(address, ours, start, theirs, raw, table, sections, judge):
             return "nested"
         if raw in [n for _, n in cover] and near == start:
             return "label-inside"
+        if raw in table.names(near) and start in [s for s, _ in cover]:
+            return "judge-label"
         if not here and judge == "llvm":
             return "judge-dwarf"
         if judge == "eu" and start in [s for s, _ in cover]:
@@ -203,7 +207,8 @@ def classify(address, ours, start, theirs, raw, table, sections, judge):
 def judge_file(args, path, judge):
     random.seed(args.seed)
     sections = Sections(path)
-    table = Table([path] + ([args.debug] if args.debug else []))
+    asked = args.twin or path
+    table = Table([asked] + [f for f in (args.debug, args.table) if f])
     addresses = sections.draw(args.count, ".plt" if judge == "objdump" else "")
     if not addresses:
         print(f"{path}: no text")
@@ -211,13 +216,13 @@ def judge_file(args, path, judge):
     ours = ask_ours(args.tool, path, args.debug, addresses, judge == "go")
     their_lines = None
     if judge == "llvm":
-        raw = ask_llvm(path, addresses)
+        raw = ask_llvm(asked, addresses)
     elif judge == "eu":
-        raw = ask_eu(path, addresses)
+        raw = ask_eu(asked, addresses)
     elif judge == "go":
-        raw, their_lines = ask_go(path, addresses)
+        raw, their_lines = ask_go(asked, addresses)
     else:
-        raw = ask_objdump(path, addresses)
+        raw = ask_objdump(asked, addresses)
     raw = [re.sub(r"(?<=.)@@?[A-Z][A-Za-z0-9_.]*$", "", n) for n in raw]
     theirs = demangle(args.tool, raw) if judge != "objdump" else [
         d + "@plt" if r else "" for d, r in zip(demangle(args.tool, [n[:-4] for n in raw]), raw)]
@@ -229,22 +234,22 @@ def judge_file(args, path, judge):
 
 def report(args, path, judge, addresses, ours, theirs, raw, their_lines, table, sections):
     classes = collections.Counter()
-    lines = 0
     for i, address in enumerate(addresses):
         name = "" if ours[i][1] == "-" else ours[i][1]
         kind = classify(address, name, int(ours[i][0], 16), theirs[i], raw[i], table, sections,
                         judge)
         if their_lines and theirs[i] and ours[i][2] != their_lines[i]:
-            lines += 1
-            if lines <= args.show:
-                print(f"  line {address:#x} ours {ours[i][2]} theirs {their_lines[i]}")
+            # C functions have no line program, and the judge then reads the table's first bytes.
+            no_program = ours[i][2] == "?:0" and "." not in name
+            line = "judge-line" if no_program else "line"
+            classes[line] += 1
+            if classes[line] <= args.show:
+                print(f"  {line} {address:#x} ours {ours[i][2]} theirs {their_lines[i]}")
         if not kind:
             continue
         classes[kind] += 1
         if classes[kind] <= args.show:
             print(f"  {kind} {address:#x} ours {ours[i]} theirs {theirs[i]!r}")
-    if their_lines:
-        classes["line"] += lines
     counted = sum(n for k, n in classes.items() if not k.startswith(NOT_COUNTED))
     named = sum(1 for o in ours if o[1] != "-")
     fine = not classes["unexplained"] and counted * 100 <= len(addresses)
@@ -261,6 +266,8 @@ def main():
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--judge", default="llvm", choices=("llvm", "eu", "go", "objdump"))
     p.add_argument("--debug")
+    p.add_argument("--twin")
+    p.add_argument("--table", help="one more file whose symbols explain differences")
     p.add_argument("--show", type=int, default=0)
     p.add_argument("files", nargs="+")
     args = p.parse_args()
