@@ -10,8 +10,9 @@ import rig
 
 def test_beside_perf(tmp_path, targets, workloads):
     target = targets.start(workloads / "split", 600)
-    perf = targets.start("perf", "record", "-q", "-e", "cpu-clock", "-F", 99, "-a", "-g", "-o", tmp_path / "perf.data", "--",
-                         "sleep", "600")
+    # No build-ids and no symbols: perf 6.1 dies of unusual build-ids that some program may have.
+    perf = targets.start("perf", "record", "-q", "-B", "-N", "--no-bpf-event", "-e", "cpu-clock", "-F", 99, "-a", "-g",
+                         "-o", tmp_path / "perf.data", "--", "sleep", "600")
     rig.wait_for(lambda: any("perf_event" in os.readlink(f"/proc/{perf.pid}/fd/{fd}")
                              for fd in os.listdir(f"/proc/{perf.pid}/fd")), "perf has its events open")
     with rig.recording(tmp_path, "-a", "-F", 99) as recorder:
@@ -21,9 +22,9 @@ def test_beside_perf(tmp_path, targets, workloads):
     assert recorder.pprof.by("pid")[target.pid] >= 0.5 * rig.SECOND, recorder.why()
     expected = recorder.summary["duration_ns"] / recorder.period_ns * recorder.summary["cpus"]
     assert recorder.kind["ticks"] >= 0.97 * expected, recorder.why()
-    seen = subprocess.run(["perf", "script", "-i", tmp_path / "perf.data", "-F", "comm,ip,sym", "--comms", "split"],
-                          capture_output=True, text=True, check=False).stdout
-    assert "work_a" in seen
+    seen = subprocess.run(["perf", "script", "-i", tmp_path / "perf.data", "-F", "comm,time", "--comms", "split"],
+                          capture_output=True, text=True, check=False)
+    assert seen.stdout.count("split") > 50, seen
 
 
 def test_beside_bpftrace(tmp_path, targets, workloads):

@@ -146,7 +146,8 @@ def test_children_of_a_pid_are_followed(tmp_path, targets, cases):
     rig.wait_for(lambda: rig.cpu_seconds(parent.pid) > 0, "churn runs")
     with rig.recording(tmp_path, "-p", parent.pid, "-F", 499) as recorder:
         rig.run_for(1.5)
-    assert recorder.folded.leaves("brief")["brief_work"] > 0.3 * rig.SECOND, recorder.why()
+    found = recorder.pprof.by("pid")
+    assert len(found) > 5 and recorder.folded.leaves("brief")["brief_work"] >= 0.7 * recorder.pprof.total(), recorder.why()
 
 
 def test_all_threads_of_a_pid(tmp_path, targets, workloads):
