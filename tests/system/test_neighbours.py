@@ -3,28 +3,45 @@
 
 import json
 import os
-import subprocess
+import struct
 
 import rig
 
 
+def perf_samples(path):
+    """Samples in a perf.data file. perf itself would die of unusual build-ids that some program may have."""
+    data = path.read_bytes()
+    start, size = struct.unpack_from("<QQ", data, 40)
+    assert size, f"{path} was not completed"
+    count, at = 0, start
+    while at < start + size:
+        kind, _, length = struct.unpack_from("<IHH", data, at)
+        count += kind == 9  # PERF_RECORD_SAMPLE
+        at += length
+    return count
+
+
+def burn_for(seconds, target):
+    """CPU time, in ns, that the target spent in these seconds."""
+    begin = rig.cpu_seconds(target.pid)
+    rig.run_for(seconds)
+    return (rig.cpu_seconds(target.pid) - begin) * rig.SECOND
+
+
 def test_beside_perf(tmp_path, targets, workloads):
     target = targets.start(workloads / "split", 600)
-    # No build-ids and no symbols: perf 6.1 dies of unusual build-ids that some program may have.
     perf = targets.start("perf", "record", "-q", "-B", "-N", "--no-bpf-event", "-e", "cpu-clock", "-F", 99, "-a", "-g",
                          "-o", tmp_path / "perf.data", "--", "sleep", "600")
     rig.wait_for(lambda: any("perf_event" in os.readlink(f"/proc/{perf.pid}/fd/{fd}")
                              for fd in os.listdir(f"/proc/{perf.pid}/fd")), "perf has its events open")
     with rig.recording(tmp_path, "-a", "-F", 99) as recorder:
-        rig.run_for(2)
+        burned = burn_for(2, target)
     perf.send_signal(rig.signal.SIGINT)
     perf.wait(timeout=rig.PATIENCE)
-    assert recorder.pprof.by("pid")[target.pid] >= 0.5 * rig.SECOND, recorder.why()
+    assert recorder.pprof.by("pid")[target.pid] >= 0.8 * burned, (burned, recorder.why())
     expected = recorder.summary["duration_ns"] / recorder.period_ns * recorder.summary["cpus"]
     assert recorder.kind["ticks"] >= 0.97 * expected, recorder.why()
-    seen = subprocess.run(["perf", "script", "-i", tmp_path / "perf.data", "-F", "comm,time", "--comms", "split"],
-                          capture_output=True, text=True, check=False)
-    assert seen.stdout.count("split") > 50, seen
+    assert perf_samples(tmp_path / "perf.data") > 50
 
 
 def test_beside_bpftrace(tmp_path, targets, workloads):
@@ -34,12 +51,12 @@ def test_beside_bpftrace(tmp_path, targets, workloads):
     tracer = targets.start("bpftrace", "-f", "json", "-e", script)
     assert tracer.stdout.readline()
     with rig.recording(tmp_path, "-a", "-F", 99) as recorder:
-        rig.run_for(2)
+        burned = burn_for(2, target)
     tracer.send_signal(rig.signal.SIGINT)
     out, _ = tracer.communicate(timeout=rig.PATIENCE)
     counted = next(json.loads(line) for line in out.splitlines() if b'"map"' in line)["data"]["@"]
-    assert counted["split"] > 50, counted
-    assert recorder.pprof.by("pid")[target.pid] >= 0.5 * rig.SECOND, recorder.why()
+    assert counted["split"] > 0.5 * burned / rig.SECOND * 99, counted
+    assert recorder.pprof.by("pid")[target.pid] >= 0.8 * burned, (burned, recorder.why())
 
 
 def test_beside_another_flyball(tmp_path, targets, workloads):
@@ -49,11 +66,9 @@ def test_beside_another_flyball(tmp_path, targets, workloads):
         (tmp_path / name).mkdir()
     with rig.recording(tmp_path / "one", "-a", "-F", 99) as one:
         with rig.recording(tmp_path / "two", "-a", "-F", 99) as two:
-            burned = rig.cpu_seconds(target.pid)
-            rig.run_for(2)
-            burned = (rig.cpu_seconds(target.pid) - burned) * rig.SECOND
+            burned = burn_for(2, target)
     for recorder in (one, two):
-        assert recorder.pprof.by("pid")[target.pid] >= 0.85 * burned, (burned, recorder.why())
+        assert recorder.pprof.by("pid")[target.pid] >= 0.8 * burned, (burned, recorder.why())
 
 
 def test_doctor_mentions_neighbours(tmp_path, targets):
