@@ -27,7 +27,7 @@
 
 #define UNWIND_SCRATCH_BYTES  (8U << 20)
 #define UNWIND_PASS_FDES      (1U << 19) /* functions converted in one pass over the file */
-#define UNWIND_FDES_MAX	      (1U << 23)
+#define UNWIND_FDES_MAX	      (1U << 22)
 #define UNWIND_INFO_BYTES_MAX (256U << 20)
 #define UNWIND_RANGES_MAX     16
 
@@ -57,7 +57,8 @@ struct unwind_place {
 /* -EBADMSG no ELF file, or damaged; -EOPNOTSUPP another machine's, or relocatable; -ENOENT no call
  * frame information; -ERANGE past a limit. */
 int unwind_locate(const struct unwind_source *source, struct unwind_place *ret, struct why *why);
-/* What a table will take, from the place alone: within a factor of 2 for nearly all binaries. */
+/* What a table will take, from the place alone: within a factor of 2 for tables of more than 50 KB,
+ * where section headers tell the size of the information; without them it may be far too much. */
 uint64_t unwind_forecast_bytes(const struct unwind_place *place);
 
 struct unwind_stats {

@@ -138,7 +138,8 @@ static bool through_header(struct unwind_reader *r, const struct loads *loads,
 	place->header = loads->header;
 	place->address = address;
 	place->offset = offset;
-	place->bytes = left;
+	/* Up to the end of the segment; a zero entry comes before. */
+	place->bytes = left < UNWIND_INFO_BYTES_MAX ? left : UNWIND_INFO_BYTES_MAX;
 	return true;
 }
 
