@@ -289,10 +289,10 @@ static void unwind__callee_saved_base__is_tracked_through_the_binary(void **stat
 	assert_int_equal(t->tracked, 3);
 	r = rule_at(t, IMAGE_TEXT + 4);
 	assert_int_equal(r.cfa_reg, 3);
-	assert_int_equal(r.fp, FLY_FP_SAME | FLY_TRACKED_AT_CFA);
+	assert_int_equal(r.fp, (unsigned int)FLY_FP_SAME | FLY_TRACKED_AT_CFA);
 	assert_int_equal(r.ra_words, -2);
 	r = rule_at(t, IMAGE_TEXT + 0x21);
-	assert_int_equal(r.fp, FLY_FP_SAME | FLY_TRACKED_AT_CFA);
+	assert_int_equal(r.fp, (unsigned int)FLY_FP_SAME | FLY_TRACKED_AT_CFA);
 	assert_int_equal(rule_at(t, IMAGE_TEXT + 0x25).fp, FLY_FP_SAME);
 	assert_int_equal(t->stats.rows_tracked, 1);
 	assert_int_equal(t->stats.rows_unsupported, 0);
