@@ -3,6 +3,7 @@
  * checked where it is read (elf_look); only streams are walked, so nothing is allocated. */
 #include "elf_link.h"
 
+#include <elf.h>
 #include <errno.h>
 #include <string.h>
 

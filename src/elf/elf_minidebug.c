@@ -63,10 +63,9 @@ static int result_of(lzma_ret got)
 }
 
 /* 0 at the end of the stream. */
-static int unpack(struct elf_file *elf, const Elf64_Shdr *h, lzma_stream *stream,
+static int unpack(struct elf_file *elf, const Elf64_Shdr *h, lzma_stream *stream, uint8_t *input,
 		  struct output *out)
 {
-	uint8_t input[INPUT_BYTES];
 	uint64_t at = 0;
 
 	for (;;) {
@@ -74,8 +73,8 @@ static int unpack(struct elf_file *elf, const Elf64_Shdr *h, lzma_stream *stream
 		int err = 0;
 
 		if (!stream->avail_in && at < h->sh_size) {
-			size_t n = h->sh_size - at < sizeof(input) ? (size_t)(h->sh_size - at)
-								   : sizeof(input);
+			size_t n = h->sh_size - at < INPUT_BYTES ? (size_t)(h->sh_size - at)
+								 : INPUT_BYTES;
 
 			err = elf_read(elf, h->sh_offset + at, input, n);
 			stream->next_in = input;
@@ -100,6 +99,7 @@ int elf_minidebug_unpack(struct elf_file *elf, void **ret, size_t *ret_bytes, st
 	static const lzma_allocator allocator = {decoder_alloc, decoder_free, NULL};
 	lzma_stream stream = LZMA_STREAM_INIT;
 	struct output out = {NULL, 0};
+	uint8_t input[INPUT_BYTES];
 	Elf64_Shdr h;
 	int err = elf_section_named(elf, ".gnu_debugdata", &h);
 
@@ -110,7 +110,7 @@ int elf_minidebug_unpack(struct elf_file *elf, void **ret, size_t *ret_bytes, st
 	stream.allocator = &allocator;
 	err = result_of(lzma_stream_decoder(&stream, ELF_MINIDEBUG_DECODER_MAX, 0));
 	if (!err)
-		err = unpack(elf, &h, &stream, &out);
+		err = unpack(elf, &h, &stream, input, &out);
 	lzma_end(&stream);
 	if (err) {
 		mem_free(MEM_ELF, out.data);

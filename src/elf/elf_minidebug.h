@@ -9,9 +9,10 @@
 
 #include "elf.h"
 
-#define ELF_MINIDEBUG_MAX	  (16U << 20) /* unpacked */
-#define ELF_MINIDEBUG_DECODER_MAX (20U << 20) /* the decoder's own memory: dictionaries of xz -7   \
-					       */
+#define ELF_MINIDEBUG_MAX (16U << 20) /* unpacked */
+#define ELF_MINIDEBUG_DECODER_MAX                                                                  \
+	(20U << 20) /* the decoder's own memory: dictionaries of xz -7                             \
+		     */
 
 /* *ret is heap (MEM_ELF), for elf_open_memory; free it with mem_free after elf_close. -ENOENT:
  * none; -EBADMSG: damaged; -ERANGE: more than the limits; -ENOMEM. */

@@ -187,17 +187,15 @@ static int visit(void *ctx, const struct elf_relocation *r)
 	return 0;
 }
 
+/* name leaves room for the suffix. */
 static int stub_answer(struct symbol_query *query, uint64_t start, const char *name)
 {
-	size_t len = strlen(name), room = SYMBOL_NAME_MAX - sizeof(SUFFIX);
-	char *text = mem_alloc(MEM_SYMBOL, SYMBOL_NAME_MAX);
+	size_t bytes = strlen(name) + sizeof(SUFFIX);
+	char *text = mem_alloc(MEM_SYMBOL, bytes);
 
 	if (!text)
 		return -ENOMEM;
-	if (len > room) /* never: names are made with that much less */
-		len = room;
-	memcpy(text, name, len);
-	memcpy(text + len, SUFFIX, sizeof(SUFFIX));
+	snprintf(text, bytes, "%s" SUFFIX, name);
 	symbol_answer(query, start, text, NULL);
 	return 0;
 }
