@@ -304,7 +304,8 @@ def test_flyball_itself_opens_no_foreign_file(tmp_path, targets, cases):
     """The main process reads only /proc, /sys and its own output: what could block stays outside."""
     target = targets.start(cases / "deep", 5)
     log = tmp_path / "strace"
-    recorder = rig.Recorder(tmp_path, "-p", target.pid, "-d", 1,
+    no_leaks = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}  # it traces too
+    recorder = rig.Recorder(tmp_path, "-p", target.pid, "-d", 1, env=no_leaks,
                             wrapper=["strace", "-o", log, "-e", "trace=open,openat,openat2,stat,newfstatat,readlink"])
     try:
         recorder.finish()

@@ -136,6 +136,16 @@ def test_exec_ring(tmp_path, workloads):
         assert named > 0.5 * rig.SECOND, leaves
 
 
+def test_exec_by_another_thread_than_the_leader(tmp_path, workloads):
+    recorder = rig.record_command(
+        tmp_path, [workloads / "threadexec", workloads / "brief20", 1000], "-F", 499)
+    leaves = recorder.folded.leaves("brief20")
+    assert leaves["brief_work_000"] >= 0.9 * rig.SECOND, recorder.why()
+    assert len(recorder.pprof.by("pid")) == 1
+    tids = {s.labels["tid"] for s in recorder.pprof.samples if s.labels["comm"] == "brief20"}
+    assert tids == set(recorder.pprof.by("pid")), tids
+
+
 def test_leader_that_exits_first(tmp_path, workloads):
     recorder = rig.record_command(tmp_path, [workloads / "leaderexit", 1], "-F", 199)
     leaves = recorder.folded.leaves()

@@ -213,6 +213,21 @@ def test_cgroup_that_is_none(tmp_path):
         assert path in done.stderr.decode()
 
 
+# ------------------------------------------------------------------------------------ everything
+
+
+def test_kernel_threads_have_kernel_stacks_only(tmp_path):
+    """Whatever they do, no user frame is invented for them; nor an executable."""
+    with rig.recording(tmp_path, "-a", "-F", 999) as recorder:
+        subprocess.run(["dd", "if=/dev/zero", f"of={tmp_path}/written", "bs=1M", "count=300", "conv=fsync", "status=none"],
+                       check=True)
+    threads = [s for s in recorder.pprof.samples
+               if s.labels["comm"].startswith(("kworker/", "ksoftirqd/", "jbd2/", "rcu_", "kcompactd"))]
+    assert threads, sorted({s.labels["comm"] for s in recorder.pprof.samples})
+    for s in threads:
+        assert s.frames and not s.user and "exe" not in s.labels, (s.labels, s.names)
+
+
 # ------------------------------------------------------------------------------------ options
 
 
