@@ -15,7 +15,6 @@
 #define WAIT_NS		 400000000ULL
 #define WAIT_BYTES_MAX	 (8U << 20)
 #define FRAMES_MAX	 (2 * FLY_MAX_FRAMES)
-#define ANONYMOUS_KEY	 2
 #define UNKNOWN_KEY	 3
 #define KERNEL_KEY	 1
 #define TRACKER_KEY_BASE 16
@@ -36,7 +35,7 @@ struct intake {
 	/* tracker id -> profile id + 1 */
 	uint32_t *processes, *files;
 	size_t process_cap, file_cap;
-	uint32_t kernel_file, anonymous_file, unknown_file;
+	uint32_t kernel_file, unknown_file;
 };
 
 static int64_t add_special_file(struct intake *in, uint64_t key, const char *path, int32_t kind)
@@ -55,21 +54,19 @@ static int64_t add_special_file(struct intake *in, uint64_t key, const char *pat
 int intake_new(const struct intake_options *options, struct intake **ret)
 {
 	struct intake *in = mem_alloc(MEM_AGENT, sizeof(*in));
-	int64_t kernel, anonymous, unknown;
+	int64_t kernel, unknown;
 
 	if (!in)
 		return -ENOMEM;
 	in->opt = *options;
 	in->tail = &in->head;
 	kernel = add_special_file(in, KERNEL_KEY, "[kernel.kallsyms]", NAMING_FILE_KERNEL);
-	anonymous = add_special_file(in, ANONYMOUS_KEY, "//anon", NAMING_FILE_ANONYMOUS);
 	unknown = add_special_file(in, UNKNOWN_KEY, "", NAMING_FILE_UNKNOWN);
-	if (kernel < 0 || anonymous < 0 || unknown < 0) {
+	if (kernel < 0 || unknown < 0) {
 		intake_free(in);
 		return -ENOMEM;
 	}
 	in->kernel_file = (uint32_t)kernel;
-	in->anonymous_file = (uint32_t)anonymous;
 	in->unknown_file = (uint32_t)unknown;
 	*ret = in;
 	return 0;
@@ -213,7 +210,8 @@ static int64_t kernel_location(struct intake *in, const struct fly_sample *s, ui
 	return profile_location_add(in->opt.profile, in->kernel_file, pc, PROFILE_KERNEL);
 }
 
-static int64_t user_location(struct intake *in, const struct process_place *place, uint64_t pc)
+static int64_t user_location(struct intake *in, int64_t process, const struct process_place *place,
+			     uint64_t pc)
 {
 	int64_t file;
 
@@ -223,10 +221,9 @@ static int64_t user_location(struct intake *in, const struct process_place *plac
 				: profile_location_add(in->opt.profile, (uint32_t)file,
 						       place->file_offset, PROFILE_USER);
 	}
-	file = place->unnamed == FLY_UNNAMED_ANONYMOUS ? in->anonymous_file : in->unknown_file;
-	return profile_location_add(in->opt.profile, (uint32_t)file, pc,
-				    place->unnamed == FLY_UNNAMED_ANONYMOUS ? PROFILE_JIT
-									    : PROFILE_USER);
+	if (place->unnamed == FLY_UNNAMED_ANONYMOUS)
+		return jit_location(in->opt.jit, process, pc);
+	return profile_location_add(in->opt.profile, in->unknown_file, pc, PROFILE_USER);
 }
 
 /* A return address points behind its call; so does the PC of a thread inside a system call. */
@@ -279,7 +276,7 @@ static int place_user(struct intake *in, const struct fly_sample *s, int64_t pro
 				break;
 			}
 		}
-		location = user_location(in, &place, pc);
+		location = user_location(in, process, &place, pc);
 		if (location < 0)
 			return (int)location;
 		locations[n++] = (uint32_t)location;

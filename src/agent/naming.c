@@ -270,10 +270,10 @@ static void ask_file(struct naming *names, int32_t tracker_file, const struct op
 
 	if (tracker_file == NAMING_FILE_KERNEL)
 		return; /* naming_finish: one pass over kallsyms for all */
+	if (tracker_file == NAMING_FILE_ANONYMOUS)
+		return; /* jit.c */
 	if (tracker_file < 0) {
-		fail_all(names, items, count,
-			 tracker_file == NAMING_FILE_ANONYMOUS ? FLY_UNNAMED_ANONYMOUS
-							       : FLY_UNNAMED_MAPPING_UNKNOWN);
+		fail_all(names, items, count, FLY_UNNAMED_MAPPING_UNKNOWN);
 		return;
 	}
 	file = process_file_get(names->opt.tracker, tracker_file);

@@ -39,6 +39,7 @@ struct recording {
 	struct process_tracker *tracker;
 	struct profile *profile;
 	struct naming *naming;
+	struct jit *jit;
 	struct intake *intake;
 	struct kernel *kernel;
 	struct command command;
@@ -140,16 +141,20 @@ static int make_parts(struct recording *r, struct why *why)
 	};
 	struct process_options process = {.helpers = r->helpers, .no_files = r->opt->no_symbols};
 	struct naming_options naming = {.helpers = r->helpers, .no_symbols = r->opt->no_symbols};
+	struct jit_options jit = {.helpers = r->helpers, .no_symbols = r->opt->no_symbols};
 	struct intake_options intake = {.depth = (uint16_t)r->opt->kernel.depth};
 
 	if (process_tracker_new(&process, &r->tracker) || profile_new(&profile, &r->profile))
 		return why_set(why, -ENOMEM, "out of memory");
-	naming.tracker = intake.tracker = r->tracker;
-	naming.profile = intake.profile = r->profile;
+	naming.tracker = jit.tracker = intake.tracker = r->tracker;
+	naming.profile = jit.profile = intake.profile = r->profile;
 	intake.realtime_offset_ns = r->realtime_offset_ns;
 	if (naming_new(&naming, &r->naming))
 		return why_set(why, -ENOMEM, "out of memory");
-	intake.naming = r->naming;
+	intake.naming = jit.naming = r->naming;
+	if (jit_new(&jit, &r->jit))
+		return why_set(why, -ENOMEM, "out of memory");
+	intake.jit = r->jit;
 	if (intake_new(&intake, &r->intake))
 		return why_set(why, -ENOMEM, "out of memory");
 	return 0;
@@ -329,6 +334,7 @@ static void turn(struct recording *r, uint64_t now, bool is_final)
 		r->next_ask_ns = now + ASK_EVERY_NS;
 		naming_ask(r->naming);
 	}
+	jit_ask(r->jit, now);
 	if (now >= r->next_cost_ns) {
 		r->next_cost_ns = now + COST_EVERY_NS;
 		cost_sample(&r->cost, r->helpers);
@@ -387,6 +393,7 @@ static void settle(struct recording *r, size_t (*left)(const struct recording *)
 		process_tick(r->tracker, now);
 		intake_flush(r->intake, now, false);
 		naming_ask(r->naming);
+		jit_ask(r->jit, now);
 	}
 }
 
@@ -397,7 +404,7 @@ static size_t samples_left(const struct recording *r)
 
 static size_t names_left(const struct recording *r)
 {
-	return naming_pending(r->naming) + naming_blocked(r->naming);
+	return naming_pending(r->naming) + naming_blocked(r->naming) + jit_left(r->jit);
 }
 
 /* The command outlived the recording. With a duration it is ended as timeout(1) would; a signal
@@ -474,7 +481,9 @@ static void finish_samples(struct recording *r)
 	settle(r, samples_left, SETTLE_DEADLINE_NS);
 	intake_flush(r->intake, clock_monotonic_ns(), true);
 	naming_ask(r->naming);
+	jit_end(r->jit);
 	settle(r, names_left, NAME_DEADLINE_NS);
+	jit_finish(r->jit);
 	naming_finish(r->naming);
 	intake_refresh(r->intake);
 }
@@ -569,6 +578,7 @@ static void recording_done(struct recording *r)
 	kernel_close(r->kernel);
 	helpers_stop(r->helpers);
 	intake_free(r->intake);
+	jit_free(r->jit);
 	naming_free(r->naming);
 	process_tracker_free(r->tracker);
 	profile_free(r->profile);

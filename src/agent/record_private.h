@@ -8,6 +8,7 @@
 #include "process/process.h"
 
 struct intake;
+struct jit;
 struct naming;
 
 /* ---------------------------------------------------------------- intake.c: events to samples */
@@ -15,6 +16,7 @@ struct intake_options {
 	struct process_tracker *tracker;
 	struct profile *profile;
 	struct naming *naming;
+	struct jit *jit;
 	int64_t realtime_offset_ns; /* one for the whole recording: timestamps never leave it */
 	uint16_t depth;
 };
@@ -55,6 +57,28 @@ size_t naming_pending(const struct naming *names);
 size_t naming_blocked(const struct naming *names);
 /* Kernel names, and reasons for all that is still open (NO_TIME, NOT_ASKED). */
 void naming_finish(struct naming *names);
+
+/* ---------------------------------------------------------------- jit.c: code without a file */
+struct jit_options {
+	struct process_tracker *tracker;
+	struct profile *profile;
+	struct helpers *helpers; /* NULL with no_symbols */
+	struct naming *naming;
+	bool no_symbols;
+};
+int jit_new(const struct jit_options *options, struct jit **ret);
+/* After helpers_stop: answers come until then. */
+void jit_free(struct jit *jit);
+/* The profile's location of an address in anonymous memory of a process, as of now. */
+int64_t jit_location(struct jit *jit, int64_t process, uint64_t address);
+/* Looks at the perf maps that are due. */
+void jit_ask(struct jit *jit, uint64_t now_ns);
+/* No samples come any more: each map is looked at once again. */
+void jit_end(struct jit *jit);
+/* Looks under way and, after jit_end, those still to be made. */
+size_t jit_left(const struct jit *jit);
+/* Reasons for what has no name. */
+void jit_finish(struct jit *jit);
 
 /* ---------------------------------------------------------------- output.c: files */
 struct output;

@@ -18,12 +18,22 @@
 
 bool request_needs_reader(const struct request *r)
 {
-	return r->wire.op != WIRE_HOLD && r->wire.op != WIRE_RELEASE;
+	return r->wire.op != WIRE_HOLD && r->wire.op != WIRE_RELEASE &&
+	       r->wire.op != WIRE_PERFMAP_HOLD;
 }
 
 static bool is_for_file(const struct request *r)
 {
-	return r->wire.op == WIRE_HOLD || r->wire.op == WIRE_INSPECT || r->wire.op == WIRE_NAMES;
+	switch (r->wire.op) {
+	case WIRE_HOLD:
+	case WIRE_INSPECT:
+	case WIRE_NAMES:
+	case WIRE_PERFMAP_HOLD:
+	case WIRE_PERFMAP:
+		return true;
+	default:
+		return false;
+	}
 }
 
 static struct request_list *list_of(struct helpers *h, const struct request *r)
@@ -123,12 +133,20 @@ void request_finish(struct helpers *h, struct request *r, const struct helpers_r
 		done(ctx, result);
 }
 
+void request_place(const struct request *r, struct helpers_result *ret)
+{
+	bool is_perfmap = r->wire.op == WIRE_PERFMAP || r->wire.op == WIRE_PERFMAP_HOLD;
+
+	ret->dev = is_perfmap ? 0 : r->dev;
+	ret->ino = is_perfmap ? 0 : r->ino;
+	ret->stamp = is_perfmap ? r->ino : 0;
+}
+
 void request_fail(struct helpers *h, struct request *r, int err, uint32_t unnamed, const char *text)
 {
 	struct helpers_result result = {.err = err, .unnamed = unnamed, .text = text};
 
-	result.dev = r->dev;
-	result.ino = r->ino;
+	request_place(r, &result);
 	request_finish(h, r, &result);
 }
 
@@ -293,6 +311,46 @@ int helpers_scan(struct helpers *h, uint32_t tgid, helpers_done done, void *ctx)
 	if (r)
 		r->wire.tgid = tgid;
 	return submit(h, r, done, ctx);
+}
+
+/* Above all keys of files; a PID has 22 bits, the start counts hundredths of a second. */
+static uint64_t perfmap_key(uint32_t tgid, uint64_t start_ns)
+{
+	return 1ULL << 63 | (start_ns / 10000000 << 22 & INT64_MAX) | tgid;
+}
+
+static int submit_perfmap(struct helpers *h, struct request *r, uint32_t tgid, uint64_t start_ns,
+			  helpers_done done, void *ctx)
+{
+	if (r) {
+		r->wire.key = perfmap_key(tgid, start_ns);
+		r->wire.tgid = tgid;
+		r->wire.process_start_ns = start_ns;
+	}
+	return submit(h, r, done, ctx);
+}
+
+int helpers_perfmap_hold(struct helpers *h, uint32_t tgid, uint64_t process_start_ns,
+			 helpers_done done, void *ctx)
+{
+	if (!tgid)
+		return -EINVAL;
+	return submit_perfmap(h, request_new(WIRE_PERFMAP_HOLD, "", NULL, 0), tgid,
+			      process_start_ns, done, ctx);
+}
+
+int helpers_perfmap_names(struct helpers *h, uint32_t tgid, uint64_t process_start_ns,
+			  uint64_t known_stamp, const uint64_t *addresses, size_t count,
+			  helpers_done done, void *ctx)
+{
+	struct request *r;
+
+	if (!tgid || !count || count > WIRE_NAMES_MAX)
+		return -EINVAL;
+	r = request_new(WIRE_PERFMAP, "", addresses, count);
+	if (r)
+		r->wire.ino = known_stamp;
+	return submit_perfmap(h, r, tgid, process_start_ns, done, ctx);
 }
 
 void helpers_release(struct helpers *h, uint64_t key)

@@ -89,6 +89,7 @@ struct helpers_result {
 	const char *text;
 	const struct elf_info *info;	  /* inspect */
 	uint64_t dev, ino;		  /* inspect, hold: from the opener's fstat */
+	uint64_t stamp;			  /* perf map, never 0 */
 	const struct helpers_scan *scan;  /* scan */
 	const struct helpers_name *names; /* names */
 	size_t name_count;
@@ -132,6 +133,17 @@ int helpers_vdso_names(struct helpers *helpers, const uint64_t *offsets, size_t 
 		       helpers_done done, void *ctx);
 /* What /proc says of a process. */
 int helpers_scan(struct helpers *helpers, uint32_t tgid, helpers_done done, void *ctx);
+/* Names of code without a file, by the perf map of its process: /tmp/perf-PID.map below the
+ * process's root, PID as in its innermost PID namespace. It must be a regular file of the process's
+ * user, reached without a symbolic link, written since the process began. Addresses are absolute.
+ * The result's stamp names this content of the map; where it is known_stamp (0: unknown) nothing is
+ * read, and the answer has no names. -ENOENT: there is no map, -EACCES: it is not to be trusted. */
+int helpers_perfmap_names(struct helpers *helpers, uint32_t tgid, uint64_t process_start_ns,
+			  uint64_t known_stamp, const uint64_t *addresses, size_t count,
+			  helpers_done done, void *ctx);
+/* Remembers where that map is to be looked for, also when the process has ended by then. */
+int helpers_perfmap_hold(struct helpers *helpers, uint32_t tgid, uint64_t process_start_ns,
+			 helpers_done done, void *ctx);
 /* Drops the kept descriptor. */
 void helpers_release(struct helpers *helpers, uint64_t key);
 

@@ -268,7 +268,7 @@ int helpers_answer_check(const void *data, size_t bytes, uint32_t op, uint32_t t
 		return c.left ? -EBADMSG : 0;
 	if (op == WIRE_INSPECT)
 		err = head.count == 1 ? info_check(&c, ret) : -EBADMSG;
-	else if (op == WIRE_NAMES || op == WIRE_VDSO)
+	else if (op == WIRE_NAMES || op == WIRE_VDSO || op == WIRE_PERFMAP)
 		err = head.count == asked_count ? names_check(&c, head.count, asked, ret)
 						: -EBADMSG;
 	else if (op == WIRE_SCAN)

@@ -109,6 +109,8 @@ struct helpers {
 void request_move(struct helpers *h, struct request *r, enum request_state state, bool at_front);
 /* Calls back and frees. */
 void request_finish(struct helpers *h, struct request *r, const struct helpers_result *result);
+/* What the opener's ack said of the file. */
+void request_place(const struct request *r, struct helpers_result *ret);
 void request_fail(struct helpers *h, struct request *r, int err, uint32_t unnamed,
 		  const char *text);
 struct request *request_find(struct helpers *h, uint64_t ticket);

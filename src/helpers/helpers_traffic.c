@@ -120,8 +120,7 @@ static void ack_take(struct helpers *h, const struct wire_ack *ack)
 	if (result.err && !result.unnamed)
 		result.unnamed = FLY_UNNAMED_FILE_DENIED;
 	result.text = text;
-	result.dev = r->dev;
-	result.ino = r->ino;
+	request_place(r, &result);
 	request_finish(h, r, &result);
 }
 
@@ -177,8 +176,7 @@ static void answer_take(struct helpers *h, struct request *r)
 		reader_distrust(h, r);
 		return;
 	}
-	answer.result.dev = r->dev;
-	answer.result.ino = r->ino;
+	request_place(r, &answer.result);
 	request_finish(h, r, &answer.result);
 	helpers_answer_done(&answer);
 }

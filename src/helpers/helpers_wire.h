@@ -40,6 +40,8 @@ enum wire_op {
 	WIRE_VDSO,
 	WIRE_SCAN,
 	WIRE_RELEASE,
+	WIRE_PERFMAP_HOLD,
+	WIRE_PERFMAP, /* ino: the stamp of the map that main knows */
 	WIRE_OPS,
 };
 

@@ -5,6 +5,7 @@
  * is acked exactly once (and once more with WIRE_ACK_BUSY when the reader's queue was full).
  */
 #include "opener_files.h"
+#include "opener_perfmap.h"
 #include "sandbox.h"
 
 #include "abi/reasons.h"
@@ -17,9 +18,11 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 struct opener {
 	struct opener_files *files;
+	struct opener_perfmaps *maps;
 	char packet[WIRE_PACKET_MAX];
 };
 
@@ -45,11 +48,15 @@ static void ack_failure(const struct wire_request *r, int err, const struct why 
 	case -ESTALE:
 		a.unnamed = FLY_UNNAMED_FILE_REPLACED;
 		break;
+	case -ENOENT: /* of perf maps alone */
+		a.unnamed = FLY_UNNAMED_ANONYMOUS;
+		break;
 	case -EBADMSG:
 		a.unnamed = FLY_UNNAMED_FILE_INVALID;
 		break;
 	default:
-		a.unnamed = FLY_UNNAMED_FILE_DENIED;
+		a.unnamed =
+			r->op == WIRE_PERFMAP ? FLY_UNNAMED_MAP_REFUSED : FLY_UNNAMED_FILE_DENIED;
 		break;
 	}
 	text_print(why->text, strlen(why->text), a.text, sizeof(a.text));
@@ -132,6 +139,39 @@ static void serve_file(struct opener *o, const struct wire_request *request, con
 	pass(&r, rest, rest_bytes, "", &file.fd, 1);
 }
 
+static void serve_perfmap(struct opener *o, const struct wire_request *r, const void *rest,
+			  size_t rest_bytes)
+{
+	struct opener_perfmap map;
+	struct opener_file file = {.fd = -1};
+	struct why why;
+	int err = opener_perfmap_open(o->maps, r, &map, &why);
+
+	if (err) {
+		ack_failure(r, err, &why);
+		return;
+	}
+	file.ino = map.stamp;
+	if (map.stamp == r->ino) {
+		ack(r, WIRE_ACK_DONE, &file);
+	} else {
+		ack(r, WIRE_ACK_PASSED, &file);
+		pass(r, rest, rest_bytes, "", &map.fd, 1);
+	}
+	close(map.fd);
+}
+
+static void serve_perfmap_hold(struct opener *o, const struct wire_request *r)
+{
+	struct why why;
+	int err = opener_perfmap_hold(o->maps, r, &why);
+
+	if (err)
+		ack_failure(r, err, &why);
+	else
+		ack(r, WIRE_ACK_DONE, NULL);
+}
+
 static void serve(struct opener *o, size_t bytes)
 {
 	struct wire_request r;
@@ -157,6 +197,12 @@ static void serve(struct opener *o, size_t bytes)
 		break;
 	case WIRE_SCAN:
 		serve_scan(&r);
+		break;
+	case WIRE_PERFMAP_HOLD:
+		serve_perfmap_hold(o, &r);
+		break;
+	case WIRE_PERFMAP:
+		serve_perfmap(o, &r, rest, rest_bytes);
 		break;
 	default:
 		serve_file(o, &r, path, rest, rest_bytes);
@@ -215,6 +261,8 @@ int main(int argc, char **argv)
 	err = sandbox_start(WIRE_OPENER_JOBS, (int)parent, &why);
 	if (!err)
 		err = opener_files_new(&opener.files, &why);
+	if (!err)
+		err = opener_perfmaps_new(&opener.maps, &why);
 	if (!err)
 		err = confine((int)parent, &why);
 	if (err) {

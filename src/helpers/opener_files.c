@@ -103,8 +103,8 @@ static int keep(struct opener_files *files, uint64_t key, const struct opener_fi
 	return 0;
 }
 
-/* Field 22 of /proc/PID/stat; 0 when it cannot be read. The name in field 2 may hold anything. */
-static uint64_t start_ticks(int process)
+/* The name in field 2 may hold anything. */
+uint64_t opener_start_ticks(int process)
 {
 	char text[1024], *p;
 	ssize_t n;
@@ -123,7 +123,7 @@ static uint64_t start_ticks(int process)
 	return p ? strtoull(p + 1, NULL, 10) : 0;
 }
 
-static int process_open(uint32_t tgid, uint64_t start_ns)
+int opener_process_directory(uint32_t tgid, uint64_t start_ns)
 {
 	char path[32];
 	uint64_t ticks;
@@ -135,7 +135,7 @@ static int process_open(uint32_t tgid, uint64_t start_ns)
 		return errno == ENOENT ? -ESRCH : -errno;
 	if (!start_ns)
 		return fd;
-	ticks = start_ticks(fd);
+	ticks = opener_start_ticks(fd);
 	if (ticks != start_ns / TICK_NS) {
 		close(fd);
 		return -ESRCH;
@@ -143,8 +143,7 @@ static int process_open(uint32_t tgid, uint64_t start_ns)
 	return fd;
 }
 
-/* When the leader has ended its threads still have what it lost: the directory of one of them. */
-static int task_open(int process)
+int opener_task_directory(int process)
 {
 	int fd = openat(process, "task", O_RDONLY | O_DIRECTORY | O_CLOEXEC), ret = -1, seen = 0;
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -171,8 +170,7 @@ static int task_open(int process)
 	return ret;
 }
 
-/* Turns an O_PATH descriptor (taken) into a readable one, if it is a regular file. */
-static int open_in_earnest(int path_fd, struct opener_file *ret)
+int opener_open_in_earnest(int path_fd, struct opener_file *ret)
 {
 	char link[32];
 	struct stat st;
@@ -211,7 +209,7 @@ static int open_map_file(int process, const struct wire_request *r, struct opene
 	snprintf(name, sizeof(name), "map_files/%llx-%llx", (unsigned long long)r->start,
 		 (unsigned long long)r->end);
 	fd = openat(process, name, O_PATH | O_CLOEXEC);
-	return fd < 0 ? -errno : open_in_earnest(fd, ret);
+	return fd < 0 ? -errno : opener_open_in_earnest(fd, ret);
 }
 
 static int open_exe(int task, const struct wire_request *r, struct opener_file *ret)
@@ -224,7 +222,7 @@ static int open_exe(int task, const struct wire_request *r, struct opener_file *
 		close(fd);
 		return -ENOENT;
 	}
-	return open_in_earnest(fd, ret);
+	return opener_open_in_earnest(fd, ret);
 }
 
 /* By path below root, a directory descriptor. Without a build-id for the reader to check, the inode
@@ -243,7 +241,7 @@ static int open_path(int root, const char *path, const struct wire_request *r,
 		close((int)fd);
 		return -ESTALE;
 	}
-	return open_in_earnest((int)fd, ret);
+	return opener_open_in_earnest((int)fd, ret);
 }
 
 static int open_below_root(int task, const char *path, const struct wire_request *r,
@@ -279,7 +277,7 @@ static int open_of_process(int process, const char *path, const struct wire_requ
 		return 0;
 	/* EPERM: no CAP_CHECKPOINT_RESTORE. The other ways may still be open. */
 	last = err == -ENOENT ? -ESRCH : err;
-	task = task_open(process);
+	task = opener_task_directory(process);
 	at = task >= 0 ? task : process;
 	err = open_exe(at, r, ret);
 	if (err && path[0] == '/')
@@ -291,7 +289,7 @@ static int open_of_process(int process, const char *path, const struct wire_requ
 
 static int open_any(const struct wire_request *r, const char *path, struct opener_file *ret)
 {
-	int process = process_open(r->tgid, r->process_start_ns), err = process;
+	int process = opener_process_directory(r->tgid, r->process_start_ns), err = process;
 
 	if (process >= 0) {
 		err = open_of_process(process, path, r, ret);
@@ -350,14 +348,14 @@ static uint32_t mount_namespace(int process)
 int opener_process_open(uint32_t tgid, struct opener_process *ret, struct why *why)
 {
 	static const char *const names[] = {"stat", "status", "cgroup", "maps"};
-	int process = process_open(tgid, 0), task = -1, at;
+	int process = opener_process_directory(tgid, 0), task = -1, at;
 	ssize_t n;
 
 	if (process < 0)
 		return why_set(why, process, "no process %u", tgid);
 	n = readlinkat(process, "exe", ret->exe, sizeof(ret->exe) - 1);
 	if (n < 0) {
-		task = task_open(process);
+		task = opener_task_directory(process);
 		if (task >= 0)
 			n = readlinkat(task, "exe", ret->exe, sizeof(ret->exe) - 1);
 	}

@@ -8,6 +8,17 @@
 
 #include "helpers_wire.h"
 
+/* /proc/TGID, of the process that began at start_ns (0: unchecked). -ESRCH: gone. */
+int opener_process_directory(uint32_t tgid, uint64_t start_ns);
+/* When the leader has ended its threads still have what it lost: the directory of one of them, or
+ * -1. */
+int opener_task_directory(int process);
+/* Field 22 of /proc/PID/stat; 0 when it cannot be read. */
+uint64_t opener_start_ticks(int process);
+/* Turns an O_PATH descriptor (taken) into a readable one, if it is a regular file. */
+struct opener_file;
+int opener_open_in_earnest(int path_fd, struct opener_file *ret);
+
 struct opener_files;
 int opener_files_new(struct opener_files **ret, struct why *why);
 

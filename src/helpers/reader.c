@@ -92,6 +92,7 @@ static void queries_free(struct symbol_query *queries, size_t count)
 static void answer_queries(const struct job *job, const struct symbol_query *queries,
 			   struct buf *out)
 {
+	uint32_t none = job->r.op == WIRE_PERFMAP ? FLY_UNNAMED_NOT_IN_MAP : FLY_UNNAMED_NO_SYMBOL;
 	size_t count = job->r.count;
 	struct helpers_name *names = mem_array(MEM_HELPERS, count, sizeof(*names));
 
@@ -107,7 +108,7 @@ static void answer_queries(const struct job *job, const struct symbol_query *que
 		if (q->found && q->name[0])
 			names[i] = (struct helpers_name){q->address, 0, q->start, q->name};
 		else
-			names[i] = (struct helpers_name){q->address, FLY_UNNAMED_NO_SYMBOL, 0, ""};
+			names[i] = (struct helpers_name){q->address, none, 0, ""};
 	}
 	helpers_answer_names(out, job->r.op, names, count);
 	mem_free(MEM_HELPERS, names);
@@ -130,8 +131,13 @@ static void serve_names(const struct job *job, struct buf *out)
 	if (queries) {
 		for (size_t i = 0; i < count; i++)
 			queries[i].address = job->addresses[i];
-		err = elf ? symbol_lookup_file(elf, queries, count, &why)
-			  : symbol_lookup_vdso(queries, count, &why);
+		if (job->r.op == WIRE_PERFMAP)
+			err = symbol_lookup_perfmap(job->fd_count ? job->fds[0] : -1, queries,
+						    count, NULL, &why);
+		else if (elf)
+			err = symbol_lookup_file(elf, queries, count, &why);
+		else
+			err = symbol_lookup_vdso(queries, count, &why);
 	}
 	if (err)
 		helpers_answer_error(out, job->r.op, err, unnamed_of(err), why.text);

@@ -30,6 +30,7 @@ enum raw_kind process_path_kind(const char *path)
 		return RAW_VDSO;
 	if (*path != '/' || starts_with(path, "//anon") || starts_with(path, "/SYSV") ||
 	    starts_with(path, "/anon_hugepage") ||
+	    starts_with(path, "/memfd:doublemapper") || /* .NET: code it writes elsewhere */
 	    (starts_with(path, "/dev/") && !starts_with(path, "/dev/shm/")))
 		return RAW_ANONYMOUS;
 	return RAW_FILE;
