@@ -215,9 +215,8 @@ int output_write(struct output *out, const struct profile *profile, bool per_thr
 	if (!err)
 		err = output_flush(out);
 	if (!err && out->slot >= 0) {
-		if (fsync(out->fd) && errno != EINVAL && errno != EROFS)
-			err = -errno;
-		else if (rename(temporary[out->slot], out->path))
+		if ((fsync(out->fd) && errno != EINVAL && errno != EROFS) ||
+		    rename(temporary[out->slot], out->path))
 			err = -errno;
 		else
 			temporary[out->slot][0] = 0;

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <jansson.h>
 #include <string.h>
-#include <unistd.h>
 
 #define TOP 10
 

@@ -71,7 +71,7 @@ int opener_files_new(struct opener_files **ret, struct why *why)
 
 static void drop(struct opener_files *files, struct kept *kept)
 {
-	HASH_DEL(files->kept, kept);
+	HASH_DEL(files->kept, kept); /* NOLINT(clang-analyzer-core.NullDereference): in the table */
 	close(kept->file.fd);
 	mem_free(MEM_HELPERS, kept);
 }

@@ -53,7 +53,7 @@ static struct elf_file *file_open(const struct job *job, struct buf *out)
 {
 	const struct wire_request *r = &job->r;
 	const struct elf_info *info;
-	struct elf_file *elf;
+	struct elf_file *elf = NULL;
 	struct why why = {""};
 	int err = job->fd_count ? elf_open(job->fds[0], &elf, &why)
 				: why_set(&why, -EBADMSG, "no descriptor came with the job");

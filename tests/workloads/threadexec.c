@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * threadexec: a thread that is not the leader becomes PROGRAM. The kernel then gives it the leader's
- * id, and its own is gone.
+ * threadexec: a thread that is not the leader becomes PROGRAM. The kernel then gives it the
+ * leader's id, and its own is gone.
  *
  *   threadexec PROGRAM ARGS...
  */
