@@ -5,6 +5,7 @@ import contextlib
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -170,7 +171,11 @@ def test_21_overlay_and_chroot(when, tmp_path, targets, cases):
         rig.is_burning(target.pid)
         rig.run_for(0.7)
         rig.kill(target)  # with it goes the namespace and the overlay
-    check_leaf(recorder, "app", "leaf_spin")
+    spent = Counter()
+    for sample in recorder.pprof.samples:
+        if sample.labels["pid"] == target.pid and sample.labels["comm"] == "app" and sample.user:
+            spent[sample.user[0].name] += sample.values[0]
+    assert spent["leaf_spin"] >= 0.95 * sum(spent.values()) > 0, (spent, recorder.why())
     # Who looks from outside sees the path from the outer root, the mapping event the inner one.
     found = mappings_of(recorder, target.pid, "leaf_spin")
     assert {build_id for _, build_id in found} == {rig.build_id(cases / "sdeep")}, found
