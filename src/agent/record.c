@@ -221,6 +221,8 @@ static int start(struct recording *r, struct why *why)
 		err = helpers_start(&helpers, &r->helpers, why);
 	if (!err)
 		err = kernel_open(&kernel, &r->kernel, why);
+	if (err == -EBADF && r->opt->cgroup)
+		why_prefix(why, "--cgroup %s", r->opt->cgroup);
 	if (!err)
 		err = mark_targets(r, why);
 	if (!err)

@@ -14,6 +14,13 @@ int cli_doctor(int argc, char **argv);
 int cli_explain(int argc, char **argv);
 int cli_unwind(int argc, char **argv);
 
+struct argp;
+/* argp_parse with the house's manners: --help and --version go to stdout, an error is one sentence.
+ * A parser that said its own sentence returns EINVAL and leaves its exit status in *status. Returns
+ * true when the subcommand shall run; otherwise *ret_exit is what to leave with. */
+bool cli_parse(const char *command, const struct argp *argp, int argc, char **argv,
+	       unsigned int flags, void *input, const int *status, int *ret_exit);
+
 /* One sentence of usage error on stderr, with where to look. Returns AGENT_EXIT_USAGE. */
 int cli_usage_error(const char *command, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));

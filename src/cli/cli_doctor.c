@@ -65,9 +65,10 @@ int cli_doctor(int argc, char **argv)
 	static struct kernel_check checks[KERNEL_CHECKS_MAX];
 	bool json = false, can_run = true;
 	size_t count;
+	int status;
 
-	if (argp_parse(&doctor_argp, argc, argv, 0, NULL, &json))
-		return cli_usage_error("doctor", "doctor takes no arguments");
+	if (!cli_parse("doctor", &doctor_argp, argc, argv, 0, &json, NULL, &status))
+		return status;
 	count = kernel_doctor(checks);
 	for (size_t i = 0; i < count; i++)
 		can_run = can_run && checks[i].level < 3;

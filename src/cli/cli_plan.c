@@ -122,11 +122,11 @@ int cli_plan(int argc, char **argv)
 	struct kernel_memory memory = {0};
 	struct parsed p = {0};
 	struct why why = {""};
-	int err;
+	int err, status;
 
 	kernel_options_init(&p.opt);
-	if (argp_parse(&plan_argp, argc, argv, 0, NULL, &p))
-		return p.status ? p.status : AGENT_EXIT_USAGE;
+	if (!cli_parse("plan", &plan_argp, argc, argv, 0, &p, &p.status, &status))
+		return status;
 	if (kernel_options_check(&p.opt, &why))
 		return cli_usage_error("plan", "%s", why.text);
 	err = kernel_plan(&p.opt, &memory, &why);

@@ -71,6 +71,8 @@ static int parse_pids(struct parsed *p, char *list)
 					       AGENT_PIDS_MAX);
 		p->opt.pids[p->opt.pid_count++] = (pid_t)pid;
 	}
+	if (!p->opt.pid_count)
+		return cli_usage_error("record", "-p needs at least one PID");
 	return 0;
 }
 
@@ -193,8 +195,8 @@ static const struct argp record_argp = {
 /* One string of the command line, for titles. */
 static void join_words(int argc, char **argv, struct buf *out)
 {
-	buf_add_str(out, "flyball");
-	for (int i = 0; i < argc; i++) {
+	buf_add_str(out, "flyball record");
+	for (int i = 1; i < argc; i++) {
 		char word[256];
 
 		text_print(argv[i], strlen(argv[i]), word, sizeof(word));
@@ -226,14 +228,11 @@ int cli_record(int argc, char **argv)
 	struct parsed p = {0};
 	struct why why = {""};
 	struct buf line;
-	error_t err;
 	int status;
 
 	kernel_options_init(&p.opt.kernel);
-	argp_program_version = "flyball " FLYBALL_VERSION;
-	err = argp_parse(&record_argp, argc, argv, ARGP_IN_ORDER, NULL, &p);
-	if (err)
-		return p.status ? p.status : AGENT_EXIT_USAGE;
+	if (!cli_parse("record", &record_argp, argc, argv, ARGP_IN_ORDER, &p, &p.status, &status))
+		return status;
 	status = check_together(&p);
 	if (status)
 		return status;

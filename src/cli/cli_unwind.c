@@ -287,8 +287,9 @@ int cli_unwind(int argc, char **argv)
 	struct parsed p = {0};
 	int status = AGENT_EXIT_DONE;
 
-	if (argp_parse(&unwind_argp, argc, argv, 0, NULL, &p))
-		return p.status ? p.status : AGENT_EXIT_USAGE;
+	if (!cli_parse("unwind", &unwind_argp, argc, argv, 0, &p, &p.status, &status))
+		return status;
+	status = AGENT_EXIT_DONE;
 	if (p.count > FILES_MAX)
 		return cli_usage_error("unwind", "more than %d files", FILES_MAX);
 	for (size_t i = 0; i < p.count; i++) {

@@ -89,8 +89,8 @@ int kernel_cpus_read(const char *which, struct kernel_cpus *ret, struct why *why
 	snprintf(path, sizeof(path), "/sys/devices/system/cpu/%s", which);
 	n = kernel_read_text(path, text, sizeof(text));
 	if (n < 0)
-		return why_set(why, n, "%s cannot be read (%s): mount sysfs on /sys", path,
-			       strerror(-n));
+		return why_set(why, -EOPNOTSUPP, "%s cannot be read (%s): mount sysfs on /sys",
+			       path, strerror(-n));
 	n = kernel_cpus_parse(text, ret);
 	if (n < 0)
 		return why_set(why, n, "%s holds no list of CPUs", path);

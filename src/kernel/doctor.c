@@ -175,9 +175,13 @@ static void check_sysfs(struct kernel_check *check)
 
 static void check_btf(struct kernel_check *check)
 {
-	if (access("/sys/kernel/btf/vmlinux", R_OK))
+	char magic[8];
+
+	/* read, not stat: something else may be mounted over it */
+	if (kernel_read_text("/sys/kernel/btf/vmlinux", magic, sizeof(magic)) <= 0)
 		say(check, BLOCKER,
-		    "this kernel has no type information (/sys/kernel/btf/vmlinux): use one built "
+		    "this kernel has no BTF type information (/sys/kernel/btf/vmlinux): use one "
+		    "built "
 		    "with CONFIG_DEBUG_INFO_BTF=y, as distributions' are, and mount sysfs");
 	else
 		say(check, FINE, "the kernel's type information (BTF) is there");
@@ -607,7 +611,8 @@ int kernel_explain(struct why *why, int err)
 
 	for (size_t i = 0; i < count; i++) {
 		if (checks[i].level == BLOCKER)
-			return why_set(why, err, "%s", checks[i].text);
+			return why_set(why, err == -EPERM || err == -EACCES ? err : -EOPNOTSUPP,
+				       "%s", checks[i].text);
 	}
 	return err;
 }
