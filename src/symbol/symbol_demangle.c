@@ -34,6 +34,8 @@ static void take(const char *part, size_t len, void *opaque)
 	struct output *out = opaque;
 	size_t room = sizeof(out->text) - 1 - out->len;
 
+	if (!len)
+		return; /* libiberty gives NULL then */
 	if (len > room) {
 		memcpy(out->text + out->len, part, room);
 		out->len += room;
