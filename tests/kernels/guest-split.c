@@ -19,7 +19,8 @@ static volatile uint64_t sink;
 #define WORK(name, constant)                                                                       \
 	__attribute__((noinline)) void name(uint64_t count)                                        \
 	{                                                                                          \
-		uint64_t x = constant;                                                             \
+		volatile uint64_t begin = constant; /* gcc keeps a frame only for who uses one */  \
+		uint64_t x = begin;                                                                \
                                                                                                    \
 		for (uint64_t i = 0; i < count; i++)                                               \
 			x = x * 6364136223846793005ull + constant;                                 \
