@@ -43,6 +43,9 @@ struct agent_record_options {
 	bool per_thread, no_symbols, json;
 };
 
+/* Bits 1 << fd of what was closed when the program started (main has put /dev/null there). */
+extern unsigned int agent_closed_descriptors;
+
 /* Runs it. Prints the summary (stderr) or, with json, one object on stdout. Returns the exit status
  * to leave with; whatever failed was said on stderr. */
 int agent_record(const struct agent_record_options *options);

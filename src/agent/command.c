@@ -15,6 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+unsigned int agent_closed_descriptors;
+
 static void child_run(char *const *argv, int go_fd, int error_fd)
 {
 	char go;
@@ -26,6 +28,10 @@ static void child_run(char *const *argv, int go_fd, int error_fd)
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	signal(SIGPIPE, SIG_DFL);
+	for (int fd = 0; fd <= STDERR_FILENO; fd++) {
+		if (agent_closed_descriptors & 1U << fd)
+			close(fd);
+	}
 	execvp(argv[0], argv);
 	err = errno;
 	if (write(error_fd, &err, sizeof(err)) < 0) {

@@ -3,16 +3,18 @@
  * intake: the ordered stream of kernel events becomes processes, mappings and samples.
  *
  * A sample whose process is not known yet (it ran before us, or its side-band was lost) waits, at
- * most WAIT_NS, for the scan that was asked for; so does one with a frame in no known mapping. The
- * queue is bounded in bytes: past the bound the oldest is placed as it is. Every sample leaves by
- * exactly one door: delivered, or profile_full.
+ * most SETTLE_NS, for the scan that was asked for; one with a frame in no known mapping WAIT_NS.
+ * The queue is bounded in bytes: past the bound the oldest is placed as it is. Every sample leaves
+ * by exactly one door: delivered, or profile_full.
  */
 #include "record_private.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define WAIT_NS		 400000000ULL
+#define WAIT_NS	  400000000ULL	/* for a frame in no known mapping */
+#define SETTLE_NS 2500000000ULL /* for a process that is being scanned: past a helper's deadline   \
+				 */
 #define WAIT_BYTES_MAX	 (8U << 20)
 #define FRAMES_MAX	 (2 * FLY_MAX_FRAMES)
 #define UNKNOWN_KEY	 3
@@ -336,7 +338,8 @@ static void sample_count(struct intake *in, const struct fly_sample *s, int err)
 	}
 }
 
-static bool sample_wait(struct intake *in, const struct fly_sample *s, int64_t process)
+static bool sample_wait(struct intake *in, const struct fly_sample *s, int64_t process,
+			uint64_t wait_ns)
 {
 	size_t bytes =
 		sizeof(*s) + sizeof(s->frames[0]) * ((size_t)s->kernel_frames + s->user_frames);
@@ -348,7 +351,7 @@ static bool sample_wait(struct intake *in, const struct fly_sample *s, int64_t p
 	if (!w)
 		return false;
 	w->process = process;
-	w->until_ns = s->time_ns + WAIT_NS;
+	w->until_ns = s->time_ns + wait_ns;
 	w->bytes = bytes;
 	memcpy(&w->sample, s, bytes);
 	*in->tail = w;
@@ -362,15 +365,17 @@ static void sample_event(struct intake *in, const struct fly_sample *s)
 {
 	int64_t process = process_of_sample(in->opt.tracker, s->time_ns, s->tgid,
 					    s->process_start_ns, s->cgroup_id, s->comm);
+	bool is_settled;
 	int err = -EAGAIN;
 
 	if (process < 0) {
 		sample_count(in, s, -ENOMEM);
 		return;
 	}
-	if (process_is_settled(in->opt.tracker, process))
+	is_settled = process_is_settled(in->opt.tracker, process);
+	if (is_settled)
 		err = sample_add(in, s, process, true);
-	if (err == -EAGAIN && sample_wait(in, s, process))
+	if (err == -EAGAIN && sample_wait(in, s, process, is_settled ? WAIT_NS : SETTLE_NS))
 		return;
 	if (err == -EAGAIN)
 		err = sample_add(in, s, process, false);

@@ -191,13 +191,23 @@ static int output_sink(void *ctx, const void *data, size_t bytes)
 	return 0;
 }
 
+int output_waits(const struct output *out)
+{
+	return out->fd < 0;
+}
+
 /* A FIFO without a reader: wait for one. Ctrl-C gives up (its handler does not return). */
 static int output_open_fifo(struct output *out)
 {
+	bool is_told = false;
+
 	while (out->fd < 0) {
 		out->fd = open(out->path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
 		if (out->fd < 0 && errno != ENXIO && errno != EINTR)
 			return -errno;
+		if (out->fd < 0 && !is_told)
+			log_warn("waiting for a reader of %s (Ctrl-C gives up)", out->path);
+		is_told = true;
 		if (out->fd < 0)
 			poll(NULL, 0, 50);
 	}

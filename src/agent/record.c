@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/capability.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,8 @@
 struct recording {
 	const struct agent_record_options *opt;
 	struct output *outputs[AGENT_OUTPUTS_MAX];
-	size_t output_count;
+	size_t output_count, written_count;
+	const char *written[AGENT_OUTPUTS_MAX];
 	struct helpers *helpers;
 	struct process_tracker *tracker;
 	struct profile *profile;
@@ -204,6 +206,28 @@ static int block_signals(struct recording *r, struct why *why)
 	return r->signal_fd < 0 ? why_set(why, -errno, "no signalfd: %s", strerror(errno)) : 0;
 }
 
+/* Without these the helpers open less, and frames stay without names: better said at once. */
+static void warn_of_missing_rights(void)
+{
+	static const struct {
+		unsigned int number;
+		const char *name;
+	} wanted[] = {{CAP_SYS_PTRACE, "CAP_SYS_PTRACE"},
+		      {CAP_DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH"},
+		      {CAP_CHECKPOINT_RESTORE, "CAP_CHECKPOINT_RESTORE"}};
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct data[2] = {{0}};
+
+	if (syscall(SYS_capget, &header, data))
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
+		if (!(data[wanted[i].number / 32].effective & 1U << wanted[i].number % 32))
+			log_warn("without %s files of other users' programs cannot be opened: "
+				 "their frames will have no names",
+				 wanted[i].name);
+	}
+}
+
 static int start(struct recording *r, struct why *why)
 {
 	struct kernel_options kernel = r->opt->kernel;
@@ -223,6 +247,8 @@ static int start(struct recording *r, struct why *why)
 		err = kernel_open(&kernel, &r->kernel, why);
 	if (err == -EBADF && r->opt->cgroup)
 		why_prefix(why, "--cgroup %s", r->opt->cgroup);
+	if (!err && !r->opt->no_symbols)
+		warn_of_missing_rights();
 	if (!err)
 		err = mark_targets(r, why);
 	if (!err)
@@ -247,13 +273,18 @@ static int start(struct recording *r, struct why *why)
 
 /* ---------------------------------------------------------------- loop */
 
+static volatile sig_atomic_t is_written;
+
 /* Async-signal-safe: the second Ctrl-C. */
 static void give_up(int signal_number)
 {
-	static const char text[] = "flyball: given up; nothing more is written\n";
+	static const char given_up[] = "flyball: given up; nothing more is written\n";
+	static const char done[] =
+		"flyball: all files are written; the command is not waited for\n";
+	const char *text = is_written ? done : given_up;
 
 	output_abandon_all();
-	if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0) {
+	if (write(STDERR_FILENO, text, strlen(text)) < 0) {
 		/* nowhere to say it */
 	}
 	_exit(128 + signal_number);
@@ -490,25 +521,35 @@ static void finish_samples(struct recording *r)
 	intake_refresh(r->intake);
 }
 
-static int write_outputs(struct recording *r, struct why *why)
+/* Each failure is said; a file counts as written only when it is whole and has its name. */
+static int write_one(struct recording *r, struct output *out)
 {
-	int err = 0;
+	struct why why = {""};
+	int err = output_write(out, r->profile, r->opt->per_thread, &why);
 
-	for (size_t i = 0; i < r->output_count; i++) {
-		struct why one = {""};
-		int e = output_write(r->outputs[i], r->profile, r->opt->per_thread, &one);
-
-		if (e && err)
-			log_error("%s", why->text);
-		if (e) {
-			err = e;
-			*why = one;
-		}
-	}
+	if (err)
+		log_error("%s", why.text);
+	else
+		r->written[r->written_count++] = output_path(out);
 	return err;
 }
 
-static void report(const struct recording *r, const struct helpers_stats *helpers)
+/* A FIFO may wait for its reader, so files come first. */
+static int write_outputs(struct recording *r)
+{
+	int err = 0;
+
+	for (int waits = 0; waits <= 1; waits++) {
+		for (size_t i = 0; i < r->output_count; i++) {
+			if (output_waits(r->outputs[i]) == waits && write_one(r, r->outputs[i]))
+				err = -EIO;
+		}
+	}
+	is_written = 1;
+	return err;
+}
+
+static void report(const struct recording *r, const struct helpers_stats *helpers, int own_status)
 {
 	struct summary s = {
 		.options = r->opt,
@@ -520,8 +561,9 @@ static void report(const struct recording *r, const struct helpers_stats *helper
 		.helpers = helpers,
 		.has_command = r->opt->command,
 		.exit_status = r->exit_status,
-		.files = r->opt->outputs,
-		.file_count = r->opt->output_count,
+		.own_status = own_status,
+		.files = r->written,
+		.file_count = r->written_count,
 	};
 
 	if (!r->opt->json)
@@ -555,24 +597,23 @@ static int finish(struct recording *r)
 	profile_run_set(r->profile, &r->run);
 	check_clock(r);
 	if (!err)
-		err = write_outputs(r, &why);
+		err = write_outputs(r) ? AGENT_EXIT_FAILED : 0;
+	else
+		log_error("%s", why.text);
 	cost_sample(&r->cost, r->helpers);
 	wait_command(r);
-	report(r, &helpers);
-	if (err) {
-		log_error("%s", why.text);
-		return AGENT_EXIT_FAILED;
-	}
 	is_exact = profile_ledger_is_exact(&r->run.ledger, &why);
+	report(r, &helpers, err || !is_exact ? AGENT_EXIT_FAILED : AGENT_EXIT_DONE);
 	if (!is_exact) {
 		log_error("THE LEDGER DOES NOT CLOSE: %s. Do not trust this profile; please report "
 			  "it",
 			  why.text);
 		return AGENT_EXIT_FAILED;
 	}
-	if (r->opt->command && !r->ended_command && r->exit_status >= 0)
+	/* The command's own status goes first; a lost file is not hidden behind a 0. */
+	if (r->opt->command && !r->ended_command && r->exit_status > 0)
 		return r->exit_status;
-	return AGENT_EXIT_DONE;
+	return err ? AGENT_EXIT_FAILED : AGENT_EXIT_DONE;
 }
 
 static void recording_done(struct recording *r)

@@ -85,6 +85,8 @@ struct output;
 /* Finds out whether it can be written, before anything starts; leaves nothing behind on failure. */
 int output_open(const char *path, struct output **ret, struct why *why);
 const char *output_path(const struct output *out);
+/* 1 when writing it may wait for somebody else (a FIFO), else 0. */
+int output_waits(const struct output *out);
 int output_write(struct output *out, const struct profile *profile, bool per_thread,
 		 struct why *why);
 void output_abandon(struct output *out); /* frees; unlinks what is not complete */
@@ -124,6 +126,7 @@ struct summary {
 	const struct cost *cost;
 	const struct helpers_stats *helpers;
 	bool has_command;
+	int own_status;	 /* of flyball itself */
 	int exit_status; /* of the command, shell convention; -1: still running or none */
 	const char *const *files;
 	size_t file_count;

@@ -217,16 +217,16 @@ int summary_print_json(const struct summary *s, FILE *to)
 
 	for (size_t i = 0; i < s->file_count; i++)
 		json_array_append_new(files, json_text(s->files[i]));
-	o = json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "duration_ns",
-		      number(s->run->duration_ns), "cpus", number(s->run->cpus), "hz",
-		      number(s->run->hz), "command", json_command(s), "exit_status",
-		      s->exit_status >= 0 ? number((uint64_t)s->exit_status) : json_null(), "kinds",
-		      json_kinds(s), "stacks", json_stacks(s), "cost", json_cost(s),
-		      "kernel_memory", json_memory(s->memory), "files", files, "helpers",
-		      json_pack("{s:o,s:o,s:o}", "opener_restarts",
-				number(s->helpers->opener_restarts), "reader_restarts",
-				number(s->helpers->reader_restarts), "stuck",
-				number(s->helpers->stuck)));
+	o = json_pack(
+		"{s:o,s:o,s:o,s:o,s:i,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "duration_ns",
+		number(s->run->duration_ns), "cpus", number(s->run->cpus), "hz", number(s->run->hz),
+		"command", json_command(s), "own_status", s->own_status, "exit_status",
+		s->exit_status >= 0 ? number((uint64_t)s->exit_status) : json_null(), "kinds",
+		json_kinds(s), "stacks", json_stacks(s), "cost", json_cost(s), "kernel_memory",
+		json_memory(s->memory), "files", files, "helpers",
+		json_pack("{s:o,s:o,s:o}", "opener_restarts", number(s->helpers->opener_restarts),
+			  "reader_restarts", number(s->helpers->reader_restarts), "stuck",
+			  number(s->helpers->stuck)));
 	if (!o)
 		return -ENOMEM;
 	err = json_dumpf(o, to, JSON_COMPACT | JSON_PRESERVE_ORDER) ? -EIO : 0;

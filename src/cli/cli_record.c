@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "agent/agent.h"
 
@@ -58,21 +59,20 @@ struct parsed {
 
 static int parse_pids(struct parsed *p, char *list)
 {
-	char *save = NULL;
-
-	for (char *word = strtok_r(list, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
+	for (char *word = list, *next; word; word = next) {
 		uint64_t pid;
 
-		if (text_parse_u64(word, 1, 1 << 22, &pid))
-			return cli_usage_error("record", "-p %s: a PID is a whole number from 1",
+		next = strchr(word, ',');
+		if (next)
+			*next++ = 0;
+		if (text_parse_u64(word, 1, INT32_MAX, &pid))
+			return cli_usage_error("record", "-p wants PIDs, and \"%.50s\" is none",
 					       word);
 		if (p->opt.pid_count == AGENT_PIDS_MAX)
 			return cli_usage_error("record", "-p takes at most %d PIDs",
 					       AGENT_PIDS_MAX);
 		p->opt.pids[p->opt.pid_count++] = (pid_t)pid;
 	}
-	if (!p->opt.pid_count)
-		return cli_usage_error("record", "-p needs at least one PID");
 	return 0;
 }
 
@@ -168,6 +168,10 @@ static error_t record_parse(int key, char *arg, struct argp_state *state)
 		state->next = state->argc;
 		return 0;
 	}
+	if (key == ARGP_KEY_NO_ARGS && state->quoted) {
+		p->status = cli_usage_error("record", "-- wants a command behind it");
+		return EINVAL;
+	}
 	status = parse_option(key, arg, p);
 	if (status < 0)
 		return ARGP_ERR_UNKNOWN;
@@ -188,7 +192,7 @@ static const struct argp record_argp = {
 	       "  flyball record -p 1234 -d 30 -o server.pb.gz\n"
 	       "  flyball record -o build.folded -- make -j2\n\n"
 	       "With a command, its exit status is passed on. A command that outlives -d is ended "
-	       "with SIGTERM.\n"
+	       "with SIGTERM, waited for at most 5 s, and does not count as failed.\n"
 	       "Ctrl-C ends the recording and writes everything; a second Ctrl-C gives up.",
 };
 
@@ -211,6 +215,8 @@ static int check_together(const struct parsed *p)
 
 	if (targets > 1)
 		return cli_usage_error("record", "give one of -a, -p, --cgroup or a command");
+	if (p->opt.json && agent_closed_descriptors & 1U << STDOUT_FILENO)
+		return cli_usage_error("record", "--json wants stdout, which is closed");
 	for (size_t i = 0; i < p->opt.output_count; i++) {
 		if (p->opt.json && !strcmp(p->opt.outputs[i], "-"))
 			return cli_usage_error("record", "--json and -o - both want stdout");

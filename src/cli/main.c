@@ -2,7 +2,8 @@
 /* main: finds the subcommand. */
 #include "cli.h"
 
-#include <stdlib.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -45,7 +46,29 @@ int cli_usage_error(const char *command, const char *fmt, ...)
 	return AGENT_EXIT_USAGE;
 }
 
-int main(int argc, char **argv)
+/* A descriptor that was closed would be given to the next file opened, and text for people would
+ * end up in a profile. What was closed is remembered for a COMMAND, which gets it closed again. */
+static void open_closed_descriptors(void)
+{
+	for (int fd = 0; fd <= STDERR_FILENO; fd++) {
+		if (fcntl(fd, F_GETFD) >= 0)
+			continue;
+		if (open("/dev/null", fd ? O_WRONLY : O_RDONLY) != fd)
+			_exit(AGENT_EXIT_FAILED);
+		agent_closed_descriptors |= 1U << fd;
+	}
+}
+
+/* What was printed must have arrived, else it did not happen. */
+static int check_stdout(int status)
+{
+	if (!fflush(stdout) && !ferror(stdout))
+		return status;
+	log_error("writing to stdout failed: %s", strerror(errno));
+	return status ? status : AGENT_EXIT_FAILED;
+}
+
+static int run(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : "";
 
@@ -66,4 +89,10 @@ int main(int argc, char **argv)
 	else
 		log_error("there is no command %s; flyball --help lists them", name);
 	return AGENT_EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+	open_closed_descriptors();
+	return check_stdout(run(argc, argv));
 }

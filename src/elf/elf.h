@@ -5,7 +5,7 @@
  * The file is read with pread(2) into small fixed windows, never mapped: it may shrink or change
  * under us, and then a read is short and the call returns -EBADMSG. Nothing is allocated in
  * proportion to a number found in the file. ELF64 little-endian for x86-64 and aarch64; ELF32
- * i386 is recognised and described, with no symbols (-EOPNOTSUPP).
+ * i386 too, its symbols only by section headers (-EOPNOTSUPP without).
  *
  * Runs in flyball-reader (DESIGN decision 15) and in tests. One owning thread per struct elf_file.
  * libelf is not used here because it reads or maps whole sections, whose size the file dictates;

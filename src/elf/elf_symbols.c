@@ -49,12 +49,38 @@ static bool is_function(const struct elf_file *elf, const struct table *table, c
 	return elf->executable_sections[s->st_shndx / 8] >> (s->st_shndx % 8) & 1;
 }
 
+static size_t symbol_bytes(const struct elf_file *elf)
+{
+	return elf->info.class64 ? sizeof(Elf64_Sym) : sizeof(Elf32_Sym);
+}
+
+/* One entry, in the 64-bit form. False when the file does not hold it. */
+static bool symbol_read(struct elf_file *elf, uint64_t offset, Elf64_Sym *ret)
+{
+	const void *p = elf_look(elf, &elf->symbols, offset, symbol_bytes(elf));
+	Elf32_Sym s;
+
+	if (!p)
+		return false;
+	if (elf->info.class64) {
+		memcpy(ret, p, sizeof(*ret));
+		return true;
+	}
+	memcpy(&s, p, sizeof(s));
+	*ret = (Elf64_Sym){.st_name = s.st_name,
+			   .st_info = s.st_info,
+			   .st_other = s.st_other,
+			   .st_shndx = s.st_shndx,
+			   .st_value = s.st_value,
+			   .st_size = s.st_size};
+	return true;
+}
+
 static int table_walk(struct walk *walk, const struct table *table)
 {
 	struct elf_file *elf = walk->elf;
 
 	for (uint64_t i = 0; i < table->count; i++) {
-		const void *p;
 		struct elf_symbol out;
 		Elf64_Sym s;
 		int err;
@@ -62,10 +88,8 @@ static int table_walk(struct walk *walk, const struct table *table)
 		if (!walk->left)
 			return why_set(walk->why, -ERANGE, "too many symbols");
 		walk->left--;
-		p = elf_look(elf, &elf->symbols, table->offset + i * sizeof(s), sizeof(s));
-		if (!p)
+		if (!symbol_read(elf, table->offset + i * symbol_bytes(elf), &s))
 			return why_set(walk->why, -EBADMSG, "the symbol table is cut short");
-		memcpy(&s, p, sizeof(s));
 		if (!is_function(elf, table, &s))
 			continue;
 		out = (struct elf_symbol){
@@ -94,7 +118,7 @@ static int section_walk(struct walk *walk, const Elf64_Shdr *h)
 	struct elf_file *elf = walk->elf;
 	struct table table = {
 		.offset = h->sh_offset,
-		.count = h->sh_size / sizeof(Elf64_Sym),
+		.count = h->sh_size / symbol_bytes(elf),
 		.dynamic = h->sh_type == SHT_DYNSYM,
 		.sections = true,
 	};
@@ -102,7 +126,7 @@ static int section_walk(struct walk *walk, const Elf64_Shdr *h)
 
 	if (h->sh_flags & SHF_COMPRESSED)
 		return why_set(walk->why, -EOPNOTSUPP, "a compressed symbol table");
-	if (h->sh_entsize != sizeof(Elf64_Sym) || !within_file(elf, h->sh_offset, h->sh_size))
+	if (h->sh_entsize != symbol_bytes(elf) || !within_file(elf, h->sh_offset, h->sh_size))
 		return why_set(walk->why, -EBADMSG, "the symbol table lies outside the file");
 	if (h->sh_link >= elf->shnum || elf_section_header(elf, h->sh_link, &strings) ||
 	    strings.sh_type != SHT_STRTAB || !within_file(elf, strings.sh_offset, strings.sh_size))
@@ -251,16 +275,15 @@ int elf_symbols(struct elf_file *elf, uint64_t max_symbols, elf_symbol_visit vis
 {
 	struct walk walk = {elf, max_symbols, visit, ctx, why};
 	Elf64_Shdr h;
-	int err = 0;
+	bool has_table = !section_find(elf, SHT_SYMTAB, &h);
+	int err = has_table ? section_walk(&walk, &h) : 0;
 
-	if (!elf->info.class64)
-		return why_set(why, -EOPNOTSUPP, "a 32-bit file");
-	if (!section_find(elf, SHT_SYMTAB, &h))
-		err = section_walk(&walk, &h);
 	if (err)
 		return err;
 	if (!section_find(elf, SHT_DYNSYM, &h))
 		return section_walk(&walk, &h);
+	if (!elf->info.class64)
+		return has_table ? 0 : why_set(why, -EOPNOTSUPP, "a 32-bit file without sections");
 	return dynamic_walk(&walk);
 }
 

@@ -78,7 +78,9 @@ static int status_read(int process, uint32_t *ret_pid, uint32_t *ret_uid)
 	*ret_uid = uid;
 	*ret_pid = 0;
 	p = strstr(text, "\nNSpid:");
-	for (p = p ? p + 7 : NULL; p && *p == '\t';)
+	if (!p)
+		return -ESRCH;
+	for (p += strlen("\nNSpid:"); *p == '\t';)
 		*ret_pid = (uint32_t)strtoul(p + 1, &p, 10);
 	return *ret_pid ? 0 : -ESRCH;
 }

@@ -99,9 +99,8 @@ static int attach(struct kernel *kernel, struct why *why)
 					  &kernel->options.cgroup_fd, BPF_ANY);
 		if (err)
 			return why_set(why, err,
-				       "the kernel takes no such directory as a cgroup (%s): name "
-				       "one of cgroup v2",
-				       strerror(-err));
+				       "this is no directory of cgroup v2, which alone can be "
+				       "followed");
 	}
 	return attach_tracepoint(exec, &kernel->exec_link_fd, why);
 }

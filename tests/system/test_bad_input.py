@@ -35,6 +35,7 @@ def refused(*args, status=2, word=None, **options):
     (["--depth", "0"], "--depth"), (["--depth", "128"], "--depth"),
     (["--kernel-memory", "0"], "--kernel-memory"), (["--kernel-memory", "x"], "--kernel-memory"),
     (["-p", "0"], "-p"), (["-p", "abc"], "-p"), (["-p", "1,,x"], "-p"), (["-p", "-5"], "-p"), (["-p", ""], "-p"),
+    (["-p", "1,"], "-p"), (["-p", ",1"], "-p"), (["--"], "command"),
     (["-o", "x.txt"], "x.txt"), (["-o", "x"], "x"), (["-o", "x.svg"], "x.svg"), (["-o", ""], None),
     (["-o", "x.folded.gz"], "x.folded.gz"), (["-a", "-p", "1"], "-a"), (["--json", "-o", "-"], "--json"),
 ], ids=lambda v: " ".join(v) if isinstance(v, list) else "")
@@ -234,6 +235,7 @@ def test_output_directory_removed_meanwhile(tmp_path):
         for path in (tmp_path / "sub").iterdir():
             path.unlink()
         (tmp_path / "sub").rmdir()
+        rig.run_for(0.3)
         recorder.stop().finish(status=4)
         assert "x.folded" in recorder.error_text()
         assert recorder.folded.total > 0
@@ -337,3 +339,69 @@ def test_closed_stderr(tmp_path):
     done = rig.flyball("record", "-a", "-d", "500ms", "-o", tmp_path / "x.folded", stderr=write_end)
     os.close(write_end)
     assert done.returncode == 0, done
+
+
+# ------------------------------------------------------------------------------------ closed and full descriptors
+
+
+@pytest.mark.parametrize("closed", ["2>&-", ">&-", ">&- 2>&-", "<&-", "<&- >&- 2>&-"])
+def test_closed_descriptors_do_not_end_in_a_file(closed, tmp_path, workloads):
+    """The first file opened would get the number of what was closed, and text for people with it."""
+    out = tmp_path / "x.folded"
+    done = rig.subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", rig.FLYBALL, "record", "-v", "-o", out, "--",
+                               workloads / "split", "1"], timeout=rig.PATIENCE, check=False, stderr=rig.subprocess.PIPE)
+    assert done.returncode == 0, done.stderr
+    folded = rig.Folded(out.read_bytes())
+    assert folded.total > 0
+
+
+def test_command_gets_closed_descriptors_closed(tmp_path):
+    out = tmp_path / "fds"
+    rig.subprocess.run(["sh", "-c", '"$@" 2>&-', "sh", rig.FLYBALL, "record", "-o", tmp_path / "x.folded", "--", "sh", "-c",
+                        f"test -e /proc/self/fd/2 && echo open >{out} || echo closed >{out}"],
+                       timeout=rig.PATIENCE, check=True)
+    assert out.read_text() == "closed\n"
+
+
+def test_json_without_stdout_is_refused_before_the_start(tmp_path):
+    done = rig.subprocess.run(["sh", "-c", '"$@" >&-', "sh", rig.FLYBALL, "record", "--json", "-o", tmp_path / "x.folded",
+                               "--", "touch", tmp_path / "ran"], capture_output=True, timeout=rig.PATIENCE, check=False)
+    assert done.returncode == 2 and b"stdout" in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("args", [["plan"], ["doctor"], ["explain", "--markdown"], ["record", "--help"],
+                                  ["record", "-a", "-d", "0.2", "--json"]])
+def test_full_stdout_is_a_failure(args, tmp_path):
+    with open("/dev/full", "wb") as full:
+        done = rig.subprocess.run([rig.FLYBALL, *args], stdout=full, stderr=rig.subprocess.PIPE, timeout=rig.PATIENCE,
+                                  cwd=tmp_path, check=False)
+    assert done.returncode == 4 and b"stdout" in done.stderr, done
+
+
+def test_only_what_was_written_is_listed(tmp_path, workloads):
+    """Two of three outputs fail: both are said, neither is listed, the third is there; the command's status goes on."""
+    os.mknod(tmp_path / "full.folded", stat.S_IFCHR | 0o600, os.makedev(1, 7))
+    os.mknod(tmp_path / "full.html", stat.S_IFCHR | 0o600, os.makedev(1, 7))
+    done = rig.flyball("record", "--json", "-o", tmp_path / "full.folded", "-o", tmp_path / "good.folded", "-o",
+                       tmp_path / "full.html", "--", "sh", "-c", '"$1" 1 >/dev/null; exit 3', "sh", workloads / "split")
+    assert done.returncode == 3, done
+    summary = rig.json.loads(done.stdout)
+    assert summary["files"] == [str(tmp_path / "good.folded")]
+    assert summary["own_status"] == 4 and summary["exit_status"] == 3
+    text = done.stderr.decode()
+    assert "full.folded" in text and "full.html" in text
+
+
+def test_fifo_without_a_reader_keeps_nobody_else_waiting(tmp_path):
+    fifo, other = tmp_path / "p.folded", tmp_path / "other.folded"
+    os.mkfifo(fifo)
+    process = rig.subprocess.Popen([rig.FLYBALL, "record", "-o", fifo, "-o", other, "--", "true"],
+                                   stderr=rig.subprocess.PIPE)
+    try:
+        rig.wait_for(other.exists, "the file beside the FIFO")
+        assert b"waiting for a reader" in process.stderr.readline()
+    finally:
+        process.terminate()
+        process.wait(timeout=rig.PATIENCE)
+    assert not list(tmp_path.glob(".*tmp"))

@@ -195,7 +195,7 @@ def test_32_bit_process(tmp_path, cases, targets):
     assert recorder.kind["delivered"] > 0
     user = [line for line in recorder.folded if line.user]
     assert all(len(line.user) == 1 for line in user), recorder.why()
-    assert all("m32" in line.leaf or line.leaf in ("spin", "mid") for line in user), recorder.why()
+    assert all(line.leaf in ("spin", "mid") for line in user), recorder.why()
     assert recorder.summary["stacks"]["cut"]["compat_task"] > 0, recorder.why()
 
 
