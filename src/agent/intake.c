@@ -12,9 +12,10 @@
 #include <errno.h>
 #include <string.h>
 
-#define WAIT_NS	  400000000ULL	/* for a frame in no known mapping */
-#define SETTLE_NS 2500000000ULL /* for a process that is being scanned: past a helper's deadline   \
-				 */
+#define WAIT_NS 400000000ULL /* for a frame in no known mapping */
+#define SETTLE_NS                                                                                  \
+	2500000000ULL /* for a process that is being scanned: past a helper's deadline             \
+		       */
 #define WAIT_BYTES_MAX	 (8U << 20)
 #define FRAMES_MAX	 (2 * FLY_MAX_FRAMES)
 #define UNKNOWN_KEY	 3

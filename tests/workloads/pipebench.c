@@ -4,8 +4,9 @@
  *
  *   pipebench CPU [MILLISECONDS]
  *
- * Two processes bound to CPU send one byte back and forth over pipes for MILLISECONDS (default 300);
- * a round trip is two switches. Prints {"median_ns": X, "min_ns": X, "batches": N} per switch.
+ * Two processes bound to CPU send one byte back and forth over pipes for MILLISECONDS (default
+ * 300); a round trip is two switches. Prints {"median_ns": X, "min_ns": X, "batches": N} per
+ * switch.
  */
 #include <sched.h>
 #include <sys/wait.h>
