@@ -39,7 +39,9 @@ struct agent_record_options {
 	uint64_t duration_ns; /* 0: until a signal, or the command's end */
 	const char *outputs[AGENT_OUTPUTS_MAX];
 	size_t output_count;
-	const char *command_line; /* for titles */
+	const char *command_line;     /* for titles */
+	const char *debuginfod_urls;  /* NULL: no server is asked */
+	const char *debuginfod_cache; /* NULL: HELPERS_FETCH_CACHE */
 	bool per_thread, no_symbols, json;
 };
 

@@ -30,18 +30,21 @@ static uint64_t own_anon_bytes(void)
 	return kib * 1024;
 }
 
-void cost_sample(struct cost *cost, struct helpers *helpers)
+void cost_sample(struct cost *cost, struct helpers *helpers, const struct helpers_fetch *fetch)
 {
+	uint64_t user = 0, system = 0, bytes = 0;
 	struct helpers_stats stats = {0};
 	struct rusage self;
 	uint64_t anon;
 
 	if (helpers)
 		helpers_stats_get(helpers, &stats);
+	if (fetch)
+		helpers_fetch_cost(fetch, &user, &system, &bytes);
 	getrusage(RUSAGE_SELF, &self);
-	cost->own_user_ns = timeval_ns(self.ru_utime) + (int64_t)stats.own_user_ns;
-	cost->own_system_ns = timeval_ns(self.ru_stime) + (int64_t)stats.own_system_ns;
-	anon = own_anon_bytes() + stats.anon_bytes;
+	cost->own_user_ns = timeval_ns(self.ru_utime) + (int64_t)(stats.own_user_ns + user);
+	cost->own_system_ns = timeval_ns(self.ru_stime) + (int64_t)(stats.own_system_ns + system);
+	anon = own_anon_bytes() + stats.anon_bytes + bytes;
 	if (anon > cost->peak_anon_bytes)
 		cost->peak_anon_bytes = anon;
 }

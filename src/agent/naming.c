@@ -36,6 +36,7 @@ struct naming {
 /* One batch in flight: which locations its answers belong to. */
 struct batch {
 	struct naming *names;
+	int32_t file; /* tracker's */
 	size_t count;
 	struct batch_item {
 		uint32_t location;
@@ -156,26 +157,50 @@ static void batch_fail(struct batch *batch, uint32_t reason)
 					 reason ? reason : FLY_UNNAMED_READER_FAILED);
 }
 
-/* Answers come in the order asked or sorted: they are matched by address. */
-static void batch_answer(struct batch *batch, const struct helpers_result *result)
+/* Names what it can. Answers are matched by address. open gets what has none, and has room for all.
+ * Returns how many. */
+static size_t batch_answer(struct batch *batch, const struct helpers_result *result,
+			   struct debugfiles_item *open)
 {
 	struct profile *profile = batch->names->opt.profile;
-	size_t j = 0;
+	size_t j = 0, count = 0;
 
 	for (size_t i = 0; i < batch->count; i++) {
+		const struct batch_item *item = &batch->items[i];
 		const struct helpers_name *name = NULL;
 
-		while (j < result->name_count && result->names[j].vaddr < batch->items[i].address)
+		while (j < result->name_count && result->names[j].vaddr < item->address)
 			j++;
-		if (j < result->name_count && result->names[j].vaddr == batch->items[i].address)
+		if (j < result->name_count && result->names[j].vaddr == item->address)
 			name = &result->names[j];
 		if (name && !name->unnamed)
-			profile_location_name(profile, batch->items[i].location, name->name,
-					      name->start);
+			profile_location_name(profile, item->location, name->name, name->start);
+		else if (name && name->unnamed != FLY_UNNAMED_NO_SYMBOL)
+			profile_location_unnamed(profile, item->location, name->unnamed);
 		else
-			profile_location_unnamed(profile, batch->items[i].location,
-						 name ? name->unnamed : FLY_UNNAMED_NO_SYMBOL);
+			open[count++] = (struct debugfiles_item){item->location, item->address};
 	}
+	return count;
+}
+
+static void batch_take(struct batch *batch, const struct helpers_result *result)
+{
+	struct debugfiles_item *open = mem_array(MEM_AGENT, batch->count, sizeof(*open));
+	struct naming *names = batch->names;
+	size_t count;
+
+	if (!open) {
+		batch_fail(batch, FLY_UNNAMED_READER_FAILED);
+		return;
+	}
+	count = batch_answer(batch, result, open);
+	if (!count || !result->is_stripped || !names->opt.debugfiles ||
+	    debugfiles_ask(names->opt.debugfiles, batch->file, result->debug_link, open, count)) {
+		for (size_t i = 0; i < count; i++)
+			profile_location_unnamed(names->opt.profile, open[i].location,
+						 FLY_UNNAMED_NO_SYMBOL);
+	}
+	mem_free(MEM_AGENT, open);
 }
 
 static void batch_done(void *ctx, const struct helpers_result *result)
@@ -188,7 +213,7 @@ static void batch_done(void *ctx, const struct helpers_result *result)
 	else if (result->err)
 		batch_fail(batch, result->unnamed);
 	else
-		batch_answer(batch, result);
+		batch_take(batch, result);
 	mem_free(MEM_AGENT, batch);
 }
 
@@ -219,15 +244,17 @@ static int compare_item(const void *a, const void *b)
 }
 
 /* Sends one batch of locations of one file. Returns how many of items it took; 0: come back. */
-static size_t ask_batch(struct naming *names, const struct process_file *file,
+static size_t ask_batch(struct naming *names, int32_t tracker_file,
 			const struct open_location *items, size_t count)
 {
+	const struct process_file *file = process_file_get(names->opt.tracker, tracker_file);
 	size_t take = count < BATCH ? count : BATCH;
 	struct batch *batch = mem_alloc(MEM_AGENT, sizeof(*batch) + take * sizeof(batch->items[0]));
 
 	if (!batch)
 		return 0;
 	batch->names = names;
+	batch->file = tracker_file;
 	for (size_t i = 0; i < take; i++) {
 		struct batch_item *item = &batch->items[batch->count];
 
@@ -281,7 +308,7 @@ static void ask_file(struct naming *names, int32_t tracker_file, const struct op
 		size_t done = 0, took = 1;
 
 		for (; done < count && took; done += took)
-			took = ask_batch(names, file, items + done, count - done);
+			took = ask_batch(names, tracker_file, items + done, count - done);
 		names->blocked += count - done;
 	} else if (file->state == PROCESS_FILE_FAILED) {
 		fail_all(names, items, count, file->unnamed);

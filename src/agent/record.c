@@ -29,6 +29,7 @@
 #define COST_EVERY_NS	    500000000ULL
 #define SETTLE_DEADLINE_NS  500000000ULL
 #define NAME_DEADLINE_NS    5000000000ULL
+#define FETCH_DEADLINE_NS   2000000000ULL /* for debuginfod, once the recording is over */
 #define COMMAND_DEADLINE_NS 5000000000ULL
 #define CLOCK_STEP_NS	    5000000
 
@@ -41,6 +42,8 @@ struct recording {
 	struct process_tracker *tracker;
 	struct profile *profile;
 	struct naming *naming;
+	struct helpers_fetch *fetch;
+	struct debugfiles *debugfiles;
 	struct jit *jit;
 	struct intake *intake;
 	struct kernel *kernel;
@@ -143,14 +146,18 @@ static int make_parts(struct recording *r, struct why *why)
 	};
 	struct process_options process = {.helpers = r->helpers, .no_files = r->opt->no_symbols};
 	struct naming_options naming = {.helpers = r->helpers, .no_symbols = r->opt->no_symbols};
+	struct debugfiles_options debug = {.helpers = r->helpers, .fetch = r->fetch};
 	struct jit_options jit = {.helpers = r->helpers, .no_symbols = r->opt->no_symbols};
 	struct intake_options intake = {.depth = (uint16_t)r->opt->kernel.depth};
 
 	if (process_tracker_new(&process, &r->tracker) || profile_new(&profile, &r->profile))
 		return why_set(why, -ENOMEM, "out of memory");
-	naming.tracker = jit.tracker = intake.tracker = r->tracker;
-	naming.profile = jit.profile = intake.profile = r->profile;
+	naming.tracker = debug.tracker = jit.tracker = intake.tracker = r->tracker;
+	naming.profile = debug.profile = jit.profile = intake.profile = r->profile;
 	intake.realtime_offset_ns = r->realtime_offset_ns;
+	if (debugfiles_new(&debug, &r->debugfiles))
+		return why_set(why, -ENOMEM, "out of memory");
+	naming.debugfiles = r->debugfiles;
 	if (naming_new(&naming, &r->naming))
 		return why_set(why, -ENOMEM, "out of memory");
 	intake.naming = jit.naming = r->naming;
@@ -169,7 +176,7 @@ static int watch(struct recording *r, int fd, int kind)
 	return epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
-enum watched { WATCH_SIGNAL, WATCH_KERNEL, WATCH_HELPERS, WATCH_COMMAND, WATCH_PIDS };
+enum watched { WATCH_SIGNAL, WATCH_KERNEL, WATCH_HELPERS, WATCH_FETCH, WATCH_COMMAND, WATCH_PIDS };
 
 static int open_loop(struct recording *r, struct why *why)
 {
@@ -183,6 +190,8 @@ static int open_loop(struct recording *r, struct why *why)
 		err = watch(r, kernel_fd(r->kernel), WATCH_KERNEL);
 	if (!err)
 		err = watch(r, helpers_fd(r->helpers), WATCH_HELPERS);
+	if (!err && r->fetch)
+		err = watch(r, helpers_fetch_fd(r->fetch), WATCH_FETCH);
 	if (!err && r->opt->command)
 		err = watch(r, r->command.pidfd, WATCH_COMMAND);
 	for (size_t i = 0; i < r->opt->pid_count && !err; i++)
@@ -228,6 +237,17 @@ static void warn_of_missing_rights(void)
 	}
 }
 
+/* Names are better with, the recording is good without. */
+static void start_fetch(struct recording *r)
+{
+	struct helpers_fetch_options options = {.urls = r->opt->debuginfod_urls,
+						.cache = r->opt->debuginfod_cache};
+	struct why why = {""};
+
+	if (options.urls && !r->opt->no_symbols && helpers_fetch_start(&options, &r->fetch, &why))
+		log_warn("debuginfod is not asked: %s", why.text);
+}
+
 static int start(struct recording *r, struct why *why)
 {
 	struct kernel_options kernel = r->opt->kernel;
@@ -243,6 +263,8 @@ static int start(struct recording *r, struct why *why)
 		err = block_signals(r, why);
 	if (!err)
 		err = helpers_start(&helpers, &r->helpers, why);
+	if (!err)
+		start_fetch(r);
 	if (!err)
 		err = kernel_open(&kernel, &r->kernel, why);
 	if (err == -EBADF && r->opt->cgroup)
@@ -356,11 +378,19 @@ static void end_progress(const struct recording *r)
 		fputs("\r\033[K", stderr);
 }
 
+static void poll_helpers(struct recording *r)
+{
+	helpers_poll(r->helpers);
+	if (r->fetch)
+		helpers_fetch_poll(r->fetch);
+	debugfiles_poll(r->debugfiles);
+}
+
 /* One turn: everything that is due now. */
 static void turn(struct recording *r, uint64_t now, bool is_final)
 {
 	kernel_poll(r->kernel, is_final, intake_event, r->intake);
-	helpers_poll(r->helpers);
+	poll_helpers(r);
 	process_tick(r->tracker, now);
 	intake_flush(r->intake, now, false);
 	if (now >= r->next_ask_ns) {
@@ -370,7 +400,7 @@ static void turn(struct recording *r, uint64_t now, bool is_final)
 	jit_ask(r->jit, now);
 	if (now >= r->next_cost_ns) {
 		r->next_cost_ns = now + COST_EVERY_NS;
-		cost_sample(&r->cost, r->helpers);
+		cost_sample(&r->cost, r->helpers, r->fetch);
 		kernel_memory_get(r->kernel, &r->memory);
 	}
 }
@@ -422,7 +452,7 @@ static void settle(struct recording *r, size_t (*left)(const struct recording *)
 
 		if (epoll_wait(r->epoll_fd, events, ARRAY_SIZE(events), 10) < 0 && errno != EINTR)
 			return;
-		helpers_poll(r->helpers);
+		poll_helpers(r);
 		process_tick(r->tracker, now);
 		intake_flush(r->intake, now, false);
 		naming_ask(r->naming);
@@ -437,7 +467,8 @@ static size_t samples_left(const struct recording *r)
 
 static size_t names_left(const struct recording *r)
 {
-	return naming_pending(r->naming) + naming_blocked(r->naming) + jit_left(r->jit);
+	return naming_pending(r->naming) + naming_blocked(r->naming) + jit_left(r->jit) +
+	       debugfiles_left(r->debugfiles, clock_monotonic_ns());
 }
 
 /* The command outlived the recording. With a duration it is ended as timeout(1) would; a signal
@@ -515,8 +546,10 @@ static void finish_samples(struct recording *r)
 	intake_flush(r->intake, clock_monotonic_ns(), true);
 	naming_ask(r->naming);
 	jit_end(r->jit);
+	debugfiles_end(r->debugfiles, clock_monotonic_ns() + FETCH_DEADLINE_NS);
 	settle(r, names_left, NAME_DEADLINE_NS);
 	jit_finish(r->jit);
+	debugfiles_finish(r->debugfiles);
 	naming_finish(r->naming);
 	intake_refresh(r->intake);
 }
@@ -590,7 +623,7 @@ static int finish(struct recording *r)
 	r->run.hz = r->opt->kernel.hz;
 	kernel_memory_get(r->kernel, &r->memory);
 	helpers_stats_get(r->helpers, &helpers);
-	cost_sample(&r->cost, r->helpers);
+	cost_sample(&r->cost, r->helpers, r->fetch);
 	r->run.own_user_ns = r->cost.own_user_ns;
 	r->run.own_system_ns = r->cost.own_system_ns;
 	r->run.bpf_run_ns = (int64_t)r->kernel_ledger.run_ns;
@@ -600,7 +633,7 @@ static int finish(struct recording *r)
 		err = write_outputs(r) ? AGENT_EXIT_FAILED : 0;
 	else
 		log_error("%s", why.text);
-	cost_sample(&r->cost, r->helpers);
+	cost_sample(&r->cost, r->helpers, r->fetch);
 	wait_command(r);
 	is_exact = profile_ledger_is_exact(&r->run.ledger, &why);
 	report(r, &helpers, err || !is_exact ? AGENT_EXIT_FAILED : AGENT_EXIT_DONE);
@@ -620,6 +653,8 @@ static void recording_done(struct recording *r)
 {
 	kernel_close(r->kernel);
 	helpers_stop(r->helpers);
+	helpers_fetch_stop(r->fetch);
+	debugfiles_free(r->debugfiles);
 	intake_free(r->intake);
 	jit_free(r->jit);
 	naming_free(r->naming);

@@ -5,8 +5,10 @@
 
 #include "agent/agent.h"
 #include "helpers/helpers.h"
+#include "helpers/helpers_fetch.h"
 #include "process/process.h"
 
+struct debugfiles;
 struct intake;
 struct jit;
 struct naming;
@@ -41,6 +43,7 @@ struct naming_options {
 	struct process_tracker *tracker;
 	struct profile *profile;
 	struct helpers *helpers; /* NULL with no_symbols */
+	struct debugfiles *debugfiles;
 	bool no_symbols;
 };
 int naming_new(const struct naming_options *options, struct naming **ret);
@@ -57,6 +60,33 @@ size_t naming_pending(const struct naming *names);
 size_t naming_blocked(const struct naming *names);
 /* Kernel names, and reasons for all that is still open (NO_TIME, NOT_ASKED). */
 void naming_finish(struct naming *names);
+
+/* ------------------------------------------------ debugfiles.c: code of stripped files */
+struct debugfiles_options {
+	struct process_tracker *tracker;
+	struct profile *profile;
+	struct helpers *helpers;
+	struct helpers_fetch *fetch; /* NULL: no debuginfod */
+};
+int debugfiles_new(const struct debugfiles_options *options, struct debugfiles **ret);
+/* After helpers_stop and helpers_fetch_stop. */
+void debugfiles_free(struct debugfiles *d);
+struct debugfiles_item {
+	uint32_t location;
+	uint64_t address; /* link-time */
+};
+/* What a stripped file of the tracker had no names for: each location gets a name or a reason.
+ * link: its .gnu_debuglink, or "". */
+int debugfiles_ask(struct debugfiles *d, int32_t file, const char *link,
+		   const struct debugfiles_item *items, size_t count);
+/* Sends what found no room before. */
+void debugfiles_poll(struct debugfiles *d);
+/* The recording is over: servers are asked and waited for until end_ns, and no longer. */
+void debugfiles_end(struct debugfiles *d, uint64_t end_ns);
+/* How many answers are worth waiting for. */
+size_t debugfiles_left(const struct debugfiles *d, uint64_t now_ns);
+/* Reasons for what is still open. */
+void debugfiles_finish(struct debugfiles *d);
 
 /* ---------------------------------------------------------------- jit.c: code without a file */
 struct jit_options {
@@ -115,7 +145,7 @@ struct cost {
 	uint64_t peak_anon_bytes;
 };
 /* Call it now and then: it keeps the peak. */
-void cost_sample(struct cost *cost, struct helpers *helpers);
+void cost_sample(struct cost *cost, struct helpers *helpers, const struct helpers_fetch *fetch);
 
 struct summary {
 	const struct agent_record_options *options;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "helpers/helpers_fetch.h"
 
 #define DEFAULT_OUTPUT "flyball.html"
 
@@ -20,6 +21,8 @@ enum {
 	KEY_NO_KERNEL,
 	KEY_NO_SYMBOLS,
 	KEY_CGROUP,
+	KEY_DEBUGINFOD,
+	KEY_DEBUGINFOD_CACHE,
 	KEY_JSON
 };
 
@@ -36,6 +39,12 @@ static const struct argp_option record_options[] = {
 	 "Frames kept of each user and kernel stack, 1 to 127 (default 127)", 2},
 	{"no-kernel", KEY_NO_KERNEL, NULL, 0, "Take no kernel stacks", 2},
 	{"no-symbols", KEY_NO_SYMBOLS, NULL, 0, "Open no files: frames are module+0xoffset", 2},
+	{"debuginfod", KEY_DEBUGINFOD, "URLS", OPTION_ARG_OPTIONAL,
+	 "Ask these servers for debug files of stripped programs (default: those of "
+	 "DEBUGINFOD_URLS; without either none is asked)",
+	 2},
+	{"debuginfod-cache", KEY_DEBUGINFOD_CACHE, "DIR", 0,
+	 "Keep these files there (default " HELPERS_FETCH_CACHE ")", 2},
 	{"ring", KEY_RING, "SIZE", 0, "Ring buffer, a power of two (default 1MiB)", 2},
 	{"kernel-memory", KEY_KERNEL_MEMORY, "SIZE", 0,
 	 "Budget of kernel memory (default: 2.5 % of RAM, at most 64MiB)", 2},
@@ -52,7 +61,7 @@ static const struct argp_option record_options[] = {
 
 struct parsed {
 	struct agent_record_options opt;
-	bool all, has_output;
+	bool all, has_output, wants_debuginfod;
 	int verbose;
 	int status; /* usage error that was said */
 };
@@ -140,6 +149,17 @@ static int parse_option(int key, char *arg, struct parsed *p)
 		return 0;
 	case KEY_NO_SYMBOLS:
 		p->opt.no_symbols = true;
+		return 0;
+	case KEY_DEBUGINFOD:
+		p->wants_debuginfod = true;
+		if (arg)
+			p->opt.debuginfod_urls = arg;
+		return 0;
+	case KEY_DEBUGINFOD_CACHE:
+		if (arg[0] != '/')
+			return cli_usage_error("record",
+					       "--debuginfod-cache %s: give a path from /", arg);
+		p->opt.debuginfod_cache = arg;
 		return 0;
 	case 'o':
 		return add_output(p, arg);
@@ -229,6 +249,20 @@ static int check_together(const struct parsed *p)
 	return 0;
 }
 
+static int find_servers(struct parsed *p)
+{
+	const char *urls = getenv("DEBUGINFOD_URLS");
+
+	if (!p->opt.debuginfod_urls && urls && urls[strspn(urls, " \t")])
+		p->opt.debuginfod_urls = urls;
+	if (p->wants_debuginfod && !p->opt.debuginfod_urls)
+		return cli_usage_error("record",
+				       "--debuginfod: name a server, as in "
+				       "--debuginfod=https://debuginfod.debian.net, or set "
+				       "DEBUGINFOD_URLS");
+	return 0;
+}
+
 int cli_record(int argc, char **argv)
 {
 	struct parsed p = {0};
@@ -240,6 +274,8 @@ int cli_record(int argc, char **argv)
 	if (!cli_parse("record", &record_argp, argc, argv, ARGP_IN_ORDER, &p, &p.status, &status))
 		return status;
 	status = check_together(&p);
+	if (!status)
+		status = find_servers(&p);
 	if (status)
 		return status;
 	if (kernel_options_check(&p.opt.kernel, &why))

@@ -76,6 +76,17 @@ static int supplement_read(struct elf_file *elf, struct elf_debug_links *ret)
 	return 0;
 }
 
+bool elf_is_stripped(struct elf_file *elf)
+{
+	Elf64_Shdr h;
+
+	for (uint64_t i = 0; i < elf->shnum && !elf_section_header(elf, i, &h); i++) {
+		if (h.sh_type == SHT_SYMTAB)
+			return false;
+	}
+	return true;
+}
+
 void elf_debug_links_read(struct elf_file *elf, struct elf_debug_links *ret, struct why *why)
 {
 	memset(ret, 0, sizeof(*ret));

@@ -27,6 +27,9 @@ struct elf_debug_links {
 
 enum elf_debug_kind { ELF_DEBUG_BUILD_ID, ELF_DEBUG_LINK, ELF_DEBUG_SUPPLEMENT };
 
+/* True without a .symtab: names may be in a debug file. */
+bool elf_is_stripped(struct elf_file *elf);
+
 /* Never fails: a link that cannot be is none, and is told in why. */
 void elf_debug_links_read(struct elf_file *elf, struct elf_debug_links *ret, struct why *why);
 

@@ -4,8 +4,10 @@
 #include "helpers_inside.h"
 
 #include "abi/reasons.h"
+#include "elf/elf_debug.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +32,7 @@ static bool is_for_file(const struct request *r)
 	case WIRE_NAMES:
 	case WIRE_PERFMAP_HOLD:
 	case WIRE_PERFMAP:
+	case WIRE_DEBUG:
 		return true;
 	default:
 		return false;
@@ -118,6 +121,13 @@ struct request *request_find(struct helpers *h, uint64_t ticket)
 	return r;
 }
 
+static void request_free(struct request *r)
+{
+	if (r->fd >= 0)
+		close(r->fd);
+	mem_free(MEM_HELPERS, r);
+}
+
 void request_finish(struct helpers *h, struct request *r, const struct helpers_result *result)
 {
 	helpers_done done = r->done;
@@ -128,7 +138,7 @@ void request_finish(struct helpers *h, struct request *r, const struct helpers_r
 	h->pending_bytes -= r->bytes;
 	if (done)
 		h->pending--;
-	mem_free(MEM_HELPERS, r);
+	request_free(r);
 	if (done)
 		done(ctx, result);
 }
@@ -152,6 +162,12 @@ void request_fail(struct helpers *h, struct request *r, int err, uint32_t unname
 
 /* ------------------------------------------------------------------ what is known to hang */
 
+/* What its debug file does is not the file's fault. */
+static uint64_t blame_key(const struct request *r)
+{
+	return r->wire.op == WIRE_DEBUG ? r->wire.key | 1ULL << 62 : r->wire.key;
+}
+
 uint32_t request_is_bad(const struct helpers *h, const struct request *r)
 {
 	unsigned int hung = 0;
@@ -170,7 +186,7 @@ uint32_t request_is_bad(const struct helpers *h, const struct request *r)
 		}
 		if (!is_for_file(r) || !b->key)
 			continue;
-		if (b->key == r->wire.key && (b->is_open || r->wire.op != WIRE_HOLD))
+		if (b->key == blame_key(r) && (b->is_open || r->wire.op != WIRE_HOLD))
 			return b->unnamed;
 		/* A process with two files that hang is not asked for a third. */
 		if (b->is_open && is_same_process && ++hung >= 2)
@@ -184,7 +200,7 @@ void request_blame(struct helpers *h, const struct request *r, uint32_t unnamed,
 	if (!is_for_file(r) && r->wire.op != WIRE_SCAN)
 		return;
 	h->bad[h->bad_next++ % HELPERS_BAD_MAX] = (struct bad){
-		.key = r->wire.op == WIRE_SCAN ? 0 : r->wire.key,
+		.key = r->wire.op == WIRE_SCAN ? 0 : blame_key(r),
 		.tgid = r->wire.tgid,
 		.process_start_ns = r->wire.process_start_ns,
 		.unnamed = unnamed,
@@ -203,16 +219,17 @@ static int address_compare(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static struct request *request_new(uint32_t op, const char *path, const uint64_t *addresses,
-				   size_t count)
+/* text counts the NUL at its end. */
+static struct request *request_new_text(uint32_t op, const char *path, size_t text,
+					const uint64_t *addresses, size_t count)
 {
-	size_t text = strlen(path) + 1;
 	struct request *r;
 
 	r = mem_alloc(MEM_HELPERS,
 		      offsetof(struct request, rest) + text + count * sizeof(*addresses));
 	if (!r)
 		return NULL;
+	r->fd = -1;
 	r->wire.op = op;
 	r->wire.text_bytes = (uint32_t)text;
 	r->wire.count = (uint32_t)count;
@@ -226,13 +243,19 @@ static struct request *request_new(uint32_t op, const char *path, const uint64_t
 	return r;
 }
 
+static struct request *request_new(uint32_t op, const char *path, const uint64_t *addresses,
+				   size_t count)
+{
+	return request_new_text(op, path, strlen(path) + 1, addresses, count);
+}
+
 static int submit(struct helpers *h, struct request *r, helpers_done done, void *ctx)
 {
 	if (!r)
 		return -ENOMEM;
 	if (h->is_stopping || (done && h->pending >= HELPERS_QUEUE_MAX) ||
 	    h->pending_bytes + r->bytes > HELPERS_QUEUE_BYTES_MAX) {
-		mem_free(MEM_HELPERS, r);
+		request_free(r);
 		return h->is_stopping ? -ECANCELED : -EAGAIN;
 	}
 	r->done = done;
@@ -240,7 +263,7 @@ static int submit(struct helpers *h, struct request *r, helpers_done done, void 
 	r->wire.ticket = ++h->last_ticket;
 	HASH_ADD(hh, h->by_ticket, wire.ticket, sizeof(r->wire.ticket), r);
 	if (r->is_lost) {
-		mem_free(MEM_HELPERS, r);
+		request_free(r);
 		return -ENOMEM;
 	}
 	r->state = REQUEST_QUEUED;
@@ -252,27 +275,39 @@ static int submit(struct helpers *h, struct request *r, helpers_done done, void 
 	return 0;
 }
 
+static void request_set_file(struct request *r, const struct helpers_file *file)
+{
+	if (!r)
+		return;
+	r->wire.key = file->key;
+	r->wire.tgid = file->tgid;
+	r->wire.process_start_ns = file->process_start_ns;
+	r->wire.start = file->start;
+	r->wire.end = file->end;
+	r->wire.ino = file->ino;
+	r->wire.build_id_len = file->build_id_len;
+	memcpy(r->wire.build_id, file->build_id, file->build_id_len);
+}
+
+static const char *path_of(const struct helpers_file *file)
+{
+	return file->path && strlen(file->path) < WIRE_PATH_MAX ? file->path : "";
+}
+
+static bool is_valid(const struct helpers_file *file, size_t count)
+{
+	return file->tgid && file->build_id_len <= ELF_BUILD_ID_MAX && count <= WIRE_NAMES_MAX;
+}
+
 static int submit_file(struct helpers *h, uint32_t op, const struct helpers_file *file,
 		       const uint64_t *addresses, size_t count, helpers_done done, void *ctx)
 {
-	const char *path = file->path ? file->path : "";
 	struct request *r;
 
-	if (!file->tgid || file->build_id_len > ELF_BUILD_ID_MAX || count > WIRE_NAMES_MAX)
+	if (!is_valid(file, count))
 		return -EINVAL;
-	if (strlen(path) >= WIRE_PATH_MAX)
-		path = "";
-	r = request_new(op, path, addresses, count);
-	if (r) {
-		r->wire.key = file->key;
-		r->wire.tgid = file->tgid;
-		r->wire.process_start_ns = file->process_start_ns;
-		r->wire.start = file->start;
-		r->wire.end = file->end;
-		r->wire.ino = file->ino;
-		r->wire.build_id_len = file->build_id_len;
-		memcpy(r->wire.build_id, file->build_id, file->build_id_len);
-	}
+	r = request_new(op, path_of(file), addresses, count);
+	request_set_file(r, file);
 	return submit(h, r, done, ctx);
 }
 
@@ -291,6 +326,68 @@ int helpers_names(struct helpers *h, const struct helpers_file *file, const uint
 		  size_t count, helpers_done done, void *ctx)
 {
 	return count ? submit_file(h, WIRE_NAMES, file, vaddrs, count, done, ctx) : -EINVAL;
+}
+
+/* Adds a path behind its letter; one that finds no room is left out. */
+static int candidate_add(void *ctx, enum elf_debug_kind kind, const char *path)
+{
+	struct buf *text = ctx;
+	const char *letters = kind == ELF_DEBUG_LINK ? "L" : "BH";
+
+	for (; *letters; letters++) {
+		if (text->len + strlen(path) + 2 > WIRE_PATH_MAX)
+			continue;
+		buf_add(text, letters, 1);
+		buf_add(text, path, strlen(path) + 1);
+	}
+	return 0;
+}
+
+int helpers_debug_names(struct helpers *h, const struct helpers_file *file,
+			const struct elf_info *info, const char *link, const uint64_t *vaddrs,
+			size_t count, helpers_done done, void *ctx)
+{
+	struct elf_debug_links links = {0};
+	const char *path = path_of(file);
+	struct request *r = NULL;
+	struct buf text;
+	size_t own;
+
+	if (!is_valid(file, count) || !count || strlen(link) >= sizeof(links.name))
+		return -EINVAL;
+	memcpy(links.name, link, strlen(link) + 1);
+	buf_init(&text, MEM_HELPERS, WIRE_PATH_MAX + 1);
+	buf_add(&text, path, strlen(path) + 1);
+	own = text.len;
+	elf_debug_candidates(info, &links, path, candidate_add, &text);
+	if (!text.err && text.len > own)
+		r = request_new_text(WIRE_DEBUG, text.data, text.len, vaddrs, count);
+	own = text.err || text.len > own ? 0 : own;
+	buf_done(&text);
+	if (own)
+		return -ENOENT;
+	request_set_file(r, file);
+	return submit(h, r, done, ctx);
+}
+
+int helpers_fetched_names(struct helpers *h, int fd, const uint8_t *build_id, size_t build_id_len,
+			  const uint64_t *vaddrs, size_t count, helpers_done done, void *ctx)
+{
+	struct request *r;
+
+	if (!count || count > WIRE_NAMES_MAX || !build_id_len || build_id_len > ELF_BUILD_ID_MAX)
+		return -EINVAL;
+	r = request_new(WIRE_FETCHED, "", vaddrs, count);
+	if (r) {
+		r->wire.build_id_len = (uint8_t)build_id_len;
+		memcpy(r->wire.build_id, build_id, build_id_len);
+		r->fd = fcntl(fd, F_DUPFD_CLOEXEC, 10);
+		if (r->fd < 0) {
+			mem_free(MEM_HELPERS, r);
+			return -errno;
+		}
+	}
+	return submit(h, r, done, ctx);
 }
 
 int helpers_vdso_names(struct helpers *h, const uint64_t *offsets, size_t count, helpers_done done,

@@ -93,6 +93,8 @@ struct helpers_result {
 	const struct helpers_scan *scan;  /* scan */
 	const struct helpers_name *names; /* names */
 	size_t name_count;
+	bool is_stripped;	/* names: the file has no .symtab */
+	const char *debug_link; /* names: its .gnu_debuglink; "" none, or not printable */
 };
 typedef void (*helpers_done)(void *ctx, const struct helpers_result *result);
 
@@ -128,6 +130,17 @@ int helpers_inspect(struct helpers *helpers, const struct helpers_file *file, he
 /* Names for link-time addresses (at most 4096 a request). */
 int helpers_names(struct helpers *helpers, const struct helpers_file *file, const uint64_t *vaddrs,
 		  size_t count, helpers_done done, void *ctx);
+/* The same of a stripped file, from its separate debug file: looked for by build-id and by link (of
+ * an answer of helpers_names, or "") below the process's root, by build-id also below our own, and
+ * verified by the reader (elf_debug.h). -ENOENT: there is none. */
+int helpers_debug_names(struct helpers *helpers, const struct helpers_file *file,
+			const struct elf_info *info, const char *link, const uint64_t *vaddrs,
+			size_t count, helpers_done done, void *ctx);
+/* The same, from a debug file that came from elsewhere (fd, which stays the caller's). It counts
+ * when it has the build-id; else -EBADMSG. */
+int helpers_fetched_names(struct helpers *helpers, int fd, const uint8_t *build_id,
+			  size_t build_id_len, const uint64_t *vaddrs, size_t count,
+			  helpers_done done, void *ctx);
 /* Names in the vDSO; no file. */
 int helpers_vdso_names(struct helpers *helpers, const uint64_t *offsets, size_t count,
 		       helpers_done done, void *ctx);

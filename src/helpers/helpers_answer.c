@@ -81,6 +81,17 @@ void helpers_answer_names(struct buf *out, uint32_t op, const struct helpers_nam
 	}
 }
 
+void helpers_answer_debug(struct buf *out, bool is_stripped, const char *link)
+{
+	char clean[WIRE_TEXT_MAX];
+	uint32_t flag = is_stripped;
+
+	/* One that is not printable is of nobody's making but to lead astray. */
+	text_print(link, strlen(link), clean, sizeof(clean));
+	buf_add(out, &flag, sizeof(flag));
+	add_string(out, strcmp(link, clean) ? "" : link);
+}
+
 void helpers_answer_scan(struct buf *out, const struct helpers_scan *scan)
 {
 	struct scan_head head = {
@@ -190,6 +201,19 @@ static int names_check(struct cursor *c, size_t count, const uint64_t *asked,
 	return 0;
 }
 
+static int debug_check(struct cursor *c, struct helpers_answer *ret)
+{
+	uint32_t flag;
+
+	take(c, &flag, sizeof(flag));
+	ret->result.debug_link = take_string(c, WIRE_TEXT_MAX);
+	ret->result.is_stripped = flag;
+	return c->is_bad || flag > 1 || !is_clean(ret->result.debug_link) ||
+			       strchr(ret->result.debug_link, '/')
+		       ? -EBADMSG
+		       : 0;
+}
+
 static int scan_check(struct cursor *c, size_t count, uint32_t tgid, struct helpers_answer *ret)
 {
 	struct scan_head head;
@@ -268,13 +292,16 @@ int helpers_answer_check(const void *data, size_t bytes, uint32_t op, uint32_t t
 		return c.left ? -EBADMSG : 0;
 	if (op == WIRE_INSPECT)
 		err = head.count == 1 ? info_check(&c, ret) : -EBADMSG;
-	else if (op == WIRE_NAMES || op == WIRE_VDSO || op == WIRE_PERFMAP)
+	else if (op == WIRE_NAMES || op == WIRE_VDSO || op == WIRE_PERFMAP || op == WIRE_DEBUG ||
+		 op == WIRE_FETCHED)
 		err = head.count == asked_count ? names_check(&c, head.count, asked, ret)
 						: -EBADMSG;
 	else if (op == WIRE_SCAN)
 		err = scan_check(&c, head.count, tgid, ret);
 	else
 		err = -EBADMSG;
+	if (!err && op == WIRE_NAMES)
+		err = debug_check(&c, ret);
 	if (!err && (c.is_bad || c.left))
 		err = -EBADMSG;
 	if (err)

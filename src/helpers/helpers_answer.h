@@ -14,6 +14,8 @@ void helpers_answer_error(struct buf *out, uint32_t op, int err, uint32_t unname
 void helpers_answer_info(struct buf *out, const struct elf_info *info);
 void helpers_answer_names(struct buf *out, uint32_t op, const struct helpers_name *names,
 			  size_t count);
+/* Behind the names of WIRE_NAMES. */
+void helpers_answer_debug(struct buf *out, bool is_stripped, const char *link);
 void helpers_answer_scan(struct buf *out, const struct helpers_scan *scan);
 
 /* --- checking (main) --- */

@@ -37,6 +37,7 @@ struct request {
 	unsigned int tries;
 	uint64_t dev, ino;
 	uint32_t unnamed; /* REQUEST_FAILED */
+	int fd;		  /* goes with it; -1: none */
 	bool is_lost;	  /* uthash had no memory */
 	size_t bytes;	  /* of the packet */
 	size_t addresses_at;
@@ -121,6 +122,8 @@ void request_blame(struct helpers *h, const struct request *r, uint32_t unnamed,
 
 /* --- helpers_process.c --- */
 int helper_spawn(struct helpers *h, enum helper_kind kind, struct why *why);
+/* Starts program PARENT with first as descriptor 3 and second (-1: none) as 4, and no other. */
+int helper_exec(const char *program, int first, int second, char **envp, int *ret_pid);
 /* Kills without waiting; it goes to the dying. */
 void helper_kill(struct helpers *h, enum helper_kind kind);
 /* True when it has ended by itself (and is reaped). */
@@ -136,6 +139,8 @@ char helper_state(const struct helper *helper, uint64_t *ret_user_ns, uint64_t *
 uint64_t helper_anon_bytes(const struct helper *helper);
 int helpers_open_pairs(struct helpers *h, struct why *why);
 void helpers_close_pairs(struct helpers *h);
+/* Where the helper programs lie. */
+void helpers_directory(const char *directory, char *out, size_t out_size);
 int helpers_find_directory(struct helpers *h, const char *directory, struct why *why);
 
 /* --- helpers_traffic.c --- */

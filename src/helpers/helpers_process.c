@@ -95,22 +95,27 @@ static bool directory_has_both(const char *directory)
 	return true;
 }
 
-int helpers_find_directory(struct helpers *h, const char *directory, struct why *why)
+void helpers_directory(const char *directory, char *out, size_t out_size)
 {
 	ssize_t n;
 	char *slash;
 
 	if (directory) {
-		snprintf(h->directory, sizeof(h->directory), "%s", directory);
-	} else {
-		n = readlink("/proc/self/exe", h->directory, sizeof(h->directory) - 1);
-		h->directory[n > 0 ? n : 0] = 0;
-		slash = strrchr(h->directory, '/');
-		if (slash)
-			*slash = 0;
-		if (!directory_has_both(h->directory))
-			snprintf(h->directory, sizeof(h->directory), "%s", FLYBALL_LIBEXECDIR);
+		snprintf(out, out_size, "%s", directory);
+		return;
 	}
+	n = readlink("/proc/self/exe", out, out_size - 1);
+	out[n > 0 ? n : 0] = 0;
+	slash = strrchr(out, '/');
+	if (slash)
+		*slash = 0;
+	if (!directory_has_both(out))
+		snprintf(out, out_size, "%s", FLYBALL_LIBEXECDIR);
+}
+
+int helpers_find_directory(struct helpers *h, const char *directory, struct why *why)
+{
+	helpers_directory(directory, h->directory, sizeof(h->directory));
 	if (directory_has_both(h->directory))
 		return 0;
 	return why_set(why, -ENOENT, "flyball-opener and flyball-reader are not in %s",
@@ -122,7 +127,7 @@ static int spawn_actions(posix_spawn_file_actions_t *actions, int first, int sec
 {
 	int err = posix_spawn_file_actions_adddup2(actions, first, 3);
 
-	if (!err)
+	if (!err && second >= 0)
 		err = posix_spawn_file_actions_adddup2(actions, second, 4);
 	if (!err)
 		err = posix_spawn_file_actions_addopen(actions, 0, "/dev/null", O_RDONLY, 0);
@@ -131,21 +136,19 @@ static int spawn_actions(posix_spawn_file_actions_t *actions, int first, int sec
 	if (!err && log_get_level() < LOG_DEBUG)
 		err = posix_spawn_file_actions_addopen(actions, 2, "/dev/null", O_WRONLY, 0);
 	if (!err)
-		err = posix_spawn_file_actions_addclosefrom_np(actions, 5);
+		err = posix_spawn_file_actions_addclosefrom_np(actions, second >= 0 ? 5 : 4);
 	return err;
 }
 
-static int spawn(struct helpers *h, enum helper_kind kind, int *ret_pid)
+int helper_exec(const char *program, int first, int second, char **envp, int *ret_pid)
 {
-	int first = kind == HELPER_OPENER ? h->requests_end : h->jobs_end;
-	int second = kind == HELPER_OPENER ? h->jobs : h->answers_end;
-	char path[640], parent[16], *argv[] = {path, parent, NULL}, *envp[] = {NULL};
+	char path[640], parent[16], *argv[] = {path, parent, NULL};
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attr;
 	sigset_t none, all;
 	int err;
 
-	snprintf(path, sizeof(path), "%s/%s", h->directory, names[kind]);
+	snprintf(path, sizeof(path), "%s", program);
 	snprintf(parent, sizeof(parent), "%d", (int)getpid());
 	sigemptyset(&none);
 	sigfillset(&all);
@@ -168,6 +171,16 @@ static int spawn(struct helpers *h, enum helper_kind kind, int *ret_pid)
 	posix_spawnattr_destroy(&attr);
 	posix_spawn_file_actions_destroy(&actions);
 	return -err;
+}
+
+static int spawn(struct helpers *h, enum helper_kind kind, int *ret_pid)
+{
+	int first = kind == HELPER_OPENER ? h->requests_end : h->jobs_end;
+	int second = kind == HELPER_OPENER ? h->jobs : h->answers_end;
+	char path[640], *envp[] = {NULL};
+
+	snprintf(path, sizeof(path), "%s/%s", h->directory, names[kind]);
+	return helper_exec(path, first, second, envp, ret_pid);
 }
 
 int helper_spawn(struct helpers *h, enum helper_kind kind, struct why *why)

@@ -40,6 +40,26 @@ static void note_progress(struct helper *helper, uint64_t now)
 	helper->has_cpu_mark = false;
 }
 
+static ssize_t send_packet(struct helpers *h, const struct request *r)
+{
+	char control[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8))) = {0};
+	struct iovec part = {(void *)&r->wire, r->bytes};
+	struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+
+	if (r->fd >= 0) {
+		struct cmsghdr *c;
+
+		message.msg_control = control;
+		message.msg_controllen = sizeof(control);
+		c = CMSG_FIRSTHDR(&message);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(c), &r->fd, sizeof(int));
+	}
+	return sendmsg(h->requests, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 /* False when no more can be sent now. */
 static bool send_one(struct helpers *h, struct request *r)
 {
@@ -62,7 +82,7 @@ static bool send_one(struct helpers *h, struct request *r)
 	}
 	if (!has_room(h, r))
 		return false;
-	if (send(h->requests, &r->wire, r->bytes, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+	if (send_packet(h, r) < 0)
 		return false;
 	if (!h->opener.count)
 		note_progress(&h->helper[HELPER_OPENER], clock_monotonic_ns());

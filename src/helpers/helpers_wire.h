@@ -30,7 +30,8 @@
 #define WIRE_CGROUP_MAX	 4096
 #define WIRE_COMM_MAX	 64
 #define WIRE_PACKET_MAX	 (sizeof(struct wire_request) + WIRE_PATH_MAX + WIRE_NAMES_MAX * 8)
-#define WIRE_FILES_MAX	 4
+#define WIRE_FILES_MAX	 4 /* of a scan */
+#define WIRE_FDS_MAX	 6 /* with one packet: a file and its possible debug files */
 #define WIRE_TICKET_NONE 0 /* a helper's first packet: it is ready */
 
 enum wire_op {
@@ -41,6 +42,11 @@ enum wire_op {
 	WIRE_SCAN,
 	WIRE_RELEASE,
 	WIRE_PERFMAP_HOLD,
+	/* Text: the file's path, then paths of possible debug files, each behind one letter: B by
+	 * build-id, L by link, both below the process's root, H by build-id below our own. In the
+	 * job: bit i of files is set when descriptor i is by link; descriptor 0 is the file. */
+	WIRE_DEBUG,
+	WIRE_FETCHED, /* the debug file's descriptor comes with the request */
 	WIRE_PERFMAP, /* ino: the stamp of the map that main knows */
 	WIRE_OPS,
 };

@@ -48,8 +48,8 @@ static void ack_failure(const struct wire_request *r, int err, const struct why 
 	case -ESTALE:
 		a.unnamed = FLY_UNNAMED_FILE_REPLACED;
 		break;
-	case -ENOENT: /* of perf maps alone */
-		a.unnamed = FLY_UNNAMED_ANONYMOUS;
+	case -ENOENT: /* of perf maps and debug files alone */
+		a.unnamed = r->op == WIRE_DEBUG ? FLY_UNNAMED_NO_SYMBOL : FLY_UNNAMED_ANONYMOUS;
 		break;
 	case -EBADMSG:
 		a.unnamed = FLY_UNNAMED_FILE_INVALID;
@@ -69,7 +69,7 @@ static void pass(const struct wire_request *r, const void *rest, size_t rest_byt
 		 const char *text, const int *fds, size_t fd_count)
 {
 	struct wire_request job = *r;
-	char control[CMSG_SPACE(sizeof(int) * WIRE_FILES_MAX)] __attribute__((aligned(8))) = {0};
+	char control[CMSG_SPACE(sizeof(int) * WIRE_FDS_MAX)] __attribute__((aligned(8))) = {0};
 	struct iovec parts[3];
 	struct msghdr message = {.msg_iov = parts, .msg_iovlen = 3};
 
@@ -172,7 +172,44 @@ static void serve_perfmap_hold(struct opener *o, const struct wire_request *r)
 		ack(r, WIRE_ACK_DONE, NULL);
 }
 
-static void serve(struct opener *o, size_t bytes)
+static void serve_debug(struct opener *o, const struct wire_request *request, const char *text,
+			const void *rest, size_t rest_bytes)
+{
+	struct wire_request r = *request;
+	struct opener_file file;
+	int fds[WIRE_FDS_MAX];
+	uint32_t by_link;
+	struct why why;
+	size_t count;
+	int err = opener_files_get(o->files, &r, text, &file, &why);
+
+	if (err) {
+		ack_failure(&r, err, &why);
+		return;
+	}
+	fds[0] = file.fd;
+	count = opener_debug_open(&r, text, r.text_bytes, fds + 1, WIRE_FDS_MAX - 1, &by_link);
+	if (!count) {
+		why_set(&why, -ENOENT, "there is no separate debug file");
+		ack_failure(&r, -ENOENT, &why);
+		return;
+	}
+	r.files = by_link << 1;
+	r.is_host_path = file.is_host_path;
+	ack(&r, WIRE_ACK_PASSED, &file);
+	pass(&r, rest, rest_bytes, "", fds, count + 1);
+	for (size_t i = 0; i < count; i++)
+		close(fds[i + 1]);
+}
+
+/* fd: -1 where none came. */
+static void serve_fetched(const struct wire_request *r, int fd, const void *rest, size_t rest_bytes)
+{
+	ack(r, WIRE_ACK_PASSED, NULL);
+	pass(r, rest, rest_bytes, "", &fd, fd >= 0);
+}
+
+static void serve(struct opener *o, size_t bytes, int fd)
 {
 	struct wire_request r;
 	const char *path, *rest;
@@ -198,6 +235,12 @@ static void serve(struct opener *o, size_t bytes)
 	case WIRE_SCAN:
 		serve_scan(&r);
 		break;
+	case WIRE_DEBUG:
+		serve_debug(o, &r, path, rest, rest_bytes);
+		break;
+	case WIRE_FETCHED:
+		serve_fetched(&r, fd, rest, rest_bytes);
+		break;
 	case WIRE_PERFMAP_HOLD:
 		serve_perfmap_hold(o, &r);
 		break;
@@ -208,6 +251,23 @@ static void serve(struct opener *o, size_t bytes)
 		serve_file(o, &r, path, rest, rest_bytes);
 		break;
 	}
+}
+
+/* A descriptor comes from main alone, and never of a foreign file. */
+static ssize_t receive(struct opener *o, int *ret_fd)
+{
+	char control[CMSG_SPACE(sizeof(int))] __attribute__((aligned(8)));
+	struct iovec part = {o->packet, sizeof(o->packet)};
+	struct msghdr message = {.msg_iov = &part,
+				 .msg_iovlen = 1,
+				 .msg_control = control,
+				 .msg_controllen = sizeof(control)};
+	ssize_t n = recvmsg(WIRE_OPENER_REQUESTS, &message, MSG_CMSG_CLOEXEC);
+	struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&message);
+
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+		memcpy(ret_fd, CMSG_DATA(c), sizeof(int));
+	return n;
 }
 
 static int confine(int parent, struct why *why)
@@ -226,7 +286,7 @@ static int confine(int parent, struct why *why)
 		{SCMP_SYS(fcntl), -1, 0, 0},
 		{SCMP_SYS(getdents64), -1, 0, 0},
 		{SCMP_SYS(lseek), -1, 0, 0},
-		{SCMP_SYS(recvfrom), -1, 0, 0},
+		{SCMP_SYS(recvmsg), -1, 0, 0},
 		{SCMP_SYS(sendto), -1, 0, 0},
 		{SCMP_SYS(sendmsg), -1, 0, 0},
 		{SCMP_SYS(brk), -1, 0, 0},
@@ -271,13 +331,16 @@ int main(int argc, char **argv)
 	}
 	send(WIRE_OPENER_REQUESTS, &ready, sizeof(ready), MSG_NOSIGNAL);
 	while (!err) {
-		ssize_t n = recv(WIRE_OPENER_REQUESTS, opener.packet, sizeof(opener.packet), 0);
+		int fd = -1;
+		ssize_t n = receive(&opener, &fd);
 
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
 			break;
-		serve(&opener, (size_t)n);
+		serve(&opener, (size_t)n, fd);
+		if (fd >= 0)
+			close(fd);
 	}
 	return err ? 1 : 0;
 }

@@ -381,3 +381,66 @@ void opener_process_close(struct opener_process *process)
 		process->fds[i] = -1;
 	}
 }
+
+struct debug_roots {
+	int process, host; /* -1: none */
+};
+
+static void roots_open(const struct wire_request *r, struct debug_roots *ret)
+{
+	int process = opener_process_directory(r->tgid, r->process_start_ns), task;
+
+	ret->process = -1;
+	ret->host = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (process < 0)
+		return;
+	task = opener_task_directory(process);
+	ret->process = openat(task >= 0 ? task : process, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (task >= 0)
+		close(task);
+	close(process);
+}
+
+static int debug_open_one(int root, const char *path, struct opener_file *ret)
+{
+	struct open_how how = {.flags = O_PATH | O_CLOEXEC,
+			       .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
+	long fd = root < 0 ? -1 : syscall(SYS_openat2, root, path, &how, sizeof(how));
+
+	return fd < 0 ? -ENOENT : opener_open_in_earnest((int)fd, ret);
+}
+
+size_t opener_debug_open(const struct wire_request *request, const char *text, size_t bytes,
+			 int *fds, size_t max, uint32_t *ret_by_link)
+{
+	struct opener_file files[WIRE_FDS_MAX];
+	struct debug_roots roots;
+	size_t count = 0;
+
+	*ret_by_link = 0;
+	roots_open(request, &roots);
+	for (size_t at = strnlen(text, bytes) + 1; at + 1 < bytes && count < max;) {
+		const char *path = text + at;
+		bool is_known = false;
+
+		at += strnlen(path, bytes - at) + 1;
+		if (debug_open_one(*path == 'H' ? roots.host : roots.process, path + 1,
+				   &files[count]))
+			continue;
+		for (size_t i = 0; i < count; i++)
+			is_known |= files[i].dev == files[count].dev &&
+				    files[i].ino == files[count].ino;
+		if (is_known) {
+			close(files[count].fd);
+			continue;
+		}
+		*ret_by_link |= (uint32_t)(*path == 'L') << count;
+		fds[count] = files[count].fd;
+		count++;
+	}
+	if (roots.process >= 0)
+		close(roots.process);
+	if (roots.host >= 0)
+		close(roots.host);
+	return count;
+}

@@ -31,6 +31,10 @@ struct opener_file {
  * another file was found, -ESRCH where nothing is left, -EACCES. */
 int opener_files_get(struct opener_files *files, const struct wire_request *request,
 		     const char *path, struct opener_file *ret, struct why *why);
+/* Opens what may be debug files of request's file, listed in text as WIRE_DEBUG says; at most max.
+ * Bit i of *ret_by_link: fds[i] is by link. Returns how many; they are the caller's. */
+size_t opener_debug_open(const struct wire_request *request, const char *text, size_t bytes,
+			 int *fds, size_t max, uint32_t *ret_by_link);
 void opener_files_release(struct opener_files *files, uint64_t key);
 
 /* Texts of /proc/TGID for a scan. fds of stat, status, cgroup, maps; -1 where there is none. */

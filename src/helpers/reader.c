@@ -5,10 +5,12 @@
  * at, and starts another. Descriptors: see helpers_wire.h.
  */
 #include "helpers_answer.h"
+#include "reader_debug.h"
 #include "reader_scan.h"
 #include "sandbox.h"
 
 #include "abi/reasons.h"
+#include "elf/elf_debug.h"
 #include "symbol/symbol.h"
 
 #include <errno.h>
@@ -29,7 +31,7 @@ struct job {
 	struct wire_request r;
 	const char *text;
 	const uint64_t *addresses;
-	int fds[WIRE_FILES_MAX];
+	int fds[WIRE_FDS_MAX];
 	size_t fd_count;
 };
 
@@ -42,6 +44,7 @@ static uint32_t unnamed_of(int err)
 	case -ENOMEM:
 		return FLY_UNNAMED_READER_FAILED;
 	case -EOPNOTSUPP:
+	case -ENOENT: /* no debug file is the right one */
 		return FLY_UNNAMED_NO_SYMBOL;
 	default:
 		return FLY_UNNAMED_FILE_INVALID;
@@ -114,6 +117,16 @@ static void answer_queries(const struct job *job, const struct symbol_query *que
 	mem_free(MEM_HELPERS, names);
 }
 
+static void answer_debug(struct elf_file *elf, struct buf *out)
+{
+	struct elf_debug_links links = {0};
+	bool is_stripped = elf_is_stripped(elf);
+
+	if (is_stripped)
+		elf_debug_links_read(elf, &links, NULL);
+	helpers_answer_debug(out, is_stripped, links.name);
+}
+
 static void serve_names(const struct job *job, struct buf *out)
 {
 	size_t count = job->r.count;
@@ -122,7 +135,7 @@ static void serve_names(const struct job *job, struct buf *out)
 	struct why why = {""};
 	int err = -ENOMEM;
 
-	if (job->r.op == WIRE_NAMES) {
+	if (job->r.op == WIRE_NAMES || job->r.op == WIRE_DEBUG) {
 		elf = file_open(job, out);
 		if (!elf)
 			return;
@@ -134,6 +147,13 @@ static void serve_names(const struct job *job, struct buf *out)
 		if (job->r.op == WIRE_PERFMAP)
 			err = symbol_lookup_perfmap(job->fd_count ? job->fds[0] : -1, queries,
 						    count, NULL, &why);
+		else if (job->r.op == WIRE_DEBUG)
+			err = reader_debug_lookup(elf, job->fds + 1, job->fd_count - 1,
+						  job->r.files >> 1, queries, count, &why);
+		else if (job->r.op == WIRE_FETCHED)
+			err = reader_fetched_lookup(job->fd_count ? job->fds[0] : -1,
+						    job->r.build_id, job->r.build_id_len, queries,
+						    count, &why);
 		else if (elf)
 			err = symbol_lookup_file(elf, queries, count, &why);
 		else
@@ -143,6 +163,8 @@ static void serve_names(const struct job *job, struct buf *out)
 		helpers_answer_error(out, job->r.op, err, unnamed_of(err), why.text);
 	else
 		answer_queries(job, queries, out);
+	if (!err && job->r.op == WIRE_NAMES)
+		answer_debug(elf, out);
 	queries_free(queries, count);
 	elf_close(elf);
 }
@@ -217,7 +239,7 @@ static int send_answer(uint64_t ticket, const struct buf *out)
 /* False at the end of the stream. */
 static bool job_receive(struct job *job)
 {
-	char control[CMSG_SPACE(sizeof(int) * WIRE_FILES_MAX)] __attribute__((aligned(8)));
+	char control[CMSG_SPACE(sizeof(int) * WIRE_FDS_MAX)] __attribute__((aligned(8)));
 	struct iovec part = {packet, sizeof(packet)};
 	struct msghdr message = {.msg_iov = &part,
 				 .msg_iovlen = 1,

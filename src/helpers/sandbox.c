@@ -91,14 +91,15 @@ out:
 	return err;
 }
 
-int sandbox_filter(const struct sandbox_rule *rules, size_t count, struct why *why)
+static int filter_load(uint32_t otherwise, const struct sandbox_rule *rules, size_t count,
+		       struct why *why)
 {
 	scmp_filter_ctx filter;
 	int err = 0;
 
 	if (sandbox_is_sanitized())
 		return 0;
-	filter = seccomp_init(SCMP_ACT_KILL_PROCESS);
+	filter = seccomp_init(otherwise);
 	if (!filter)
 		return why_set(why, -ENOMEM, "seccomp_init failed");
 	for (size_t i = 0; !err && i < count; i++) {
@@ -115,4 +116,14 @@ int sandbox_filter(const struct sandbox_rule *rules, size_t count, struct why *w
 		err = seccomp_load(filter);
 	seccomp_release(filter);
 	return err ? why_set(why, err, "seccomp: %s", strerror(-err)) : 0;
+}
+
+int sandbox_filter(const struct sandbox_rule *rules, size_t count, struct why *why)
+{
+	return filter_load(SCMP_ACT_KILL_PROCESS, rules, count, why);
+}
+
+int sandbox_filter_soft(const struct sandbox_rule *rules, size_t count, struct why *why)
+{
+	return filter_load(SCMP_ACT_ERRNO(ENOSYS), rules, count, why);
 }

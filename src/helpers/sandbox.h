@@ -26,6 +26,8 @@ struct sandbox_rule {
 /* Kills the process at any system call not listed. Does nothing in builds with a sanitizer, which
  * calls what it likes. */
 int sandbox_filter(const struct sandbox_rule *rules, size_t count, struct why *why);
+/* The same, but what is not listed fails with ENOSYS. */
+int sandbox_filter_soft(const struct sandbox_rule *rules, size_t count, struct why *why);
 /* True in builds with AddressSanitizer: no limits on address space either. */
 bool sandbox_is_sanitized(void);
 

@@ -20,6 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(&op, data, sizeof(op));
 	if (helpers_answer_check(data, size, op, 1, asked, 2, &a))
 		return 0;
+	if (a.result.debug_link)
+		total += strlen(a.result.debug_link);
 	for (size_t i = 0; i < a.result.name_count; i++)
 		total += strlen(a.result.names[i].name);
 	if (a.result.scan) {

@@ -82,6 +82,7 @@ static void elf_debug__candidates__are_in_order(void **state)
 	link_make(link, 0x12345678);
 	file_make(&b, 0xab, link, sizeof(link), alt, sizeof(alt) - 1);
 	elf = file_open(&b);
+	assert_true(elf_is_stripped(elf));
 	elf_debug_links_read(elf, &links, &why);
 	assert_string_equal(why.text, "");
 	assert_string_equal(links.name, "a.debug");

@@ -31,11 +31,14 @@ static void answer__names__survive_the_way(void **state)
 	(void)state;
 	buf_init(&b, MEM_HELPERS, 65536);
 	helpers_answer_names(&b, WIRE_NAMES, names, 3);
+	helpers_answer_debug(&b, true, "x.debug");
 	assert_int_equal(check(&b, WIRE_NAMES, &a), 0);
 	assert_int_equal(a.result.name_count, 3);
 	assert_string_equal(a.result.names[0].name, "one");
 	assert_int_equal(a.result.names[1].unnamed, FLY_UNNAMED_NO_SYMBOL);
 	assert_string_equal(a.result.names[2].name, "caf\xc3\xa9");
+	assert_true(a.result.is_stripped);
+	assert_string_equal(a.result.debug_link, "x.debug");
 	helpers_answer_done(&a);
 	assert_int_equal(check(&b, WIRE_VDSO, &a), -EBADMSG);
 	assert_int_equal(helpers_answer_check(b.data, b.len, WIRE_NAMES, 7, asked, 2, &a),
@@ -50,6 +53,7 @@ static void expect_bad_name(struct helpers_name name)
 
 	buf_init(&b, MEM_HELPERS, 65536);
 	helpers_answer_names(&b, WIRE_NAMES, &name, 1);
+	helpers_answer_debug(&b, false, "");
 	assert_int_equal(helpers_answer_check(b.data, b.len, WIRE_NAMES, 7, asked, 1, &a),
 			 -EBADMSG);
 	buf_done(&b);
@@ -66,6 +70,29 @@ static void answer__names_that_cannot_be__are_refused(void **state)
 	expect_bad_name((struct helpers_name){0x10, FLY_UNNAMED_COUNT, 0, ""});
 	expect_bad_name((struct helpers_name){0x10, 0, 0x8, "\x1b[31m"});
 	expect_bad_name((struct helpers_name){0x10, 0, 0x8, "\xff"});
+}
+
+static void answer__debug_links_that_are_none__are_left_out_or_refused(void **state)
+{
+	struct helpers_answer a;
+	struct buf b;
+
+	(void)state;
+	buf_init(&b, MEM_HELPERS, 65536);
+	helpers_answer_names(&b, WIRE_NAMES, names, 3);
+	helpers_answer_debug(&b, true, "esc\x1b[31m");
+	assert_int_equal(check(&b, WIRE_NAMES, &a), 0);
+	assert_string_equal(a.result.debug_link, "");
+	helpers_answer_done(&a);
+	/* The reader never sends a path. */
+	buf_reset(&b);
+	helpers_answer_names(&b, WIRE_NAMES, names, 3);
+	helpers_answer_debug(&b, true, "../../etc/shadow");
+	assert_int_equal(check(&b, WIRE_NAMES, &a), -EBADMSG);
+	buf_reset(&b);
+	helpers_answer_names(&b, WIRE_NAMES, names, 3);
+	assert_int_equal(check(&b, WIRE_NAMES, &a), -EBADMSG);
+	buf_done(&b);
 }
 
 static void answer__every_cut_and_every_flipped_byte__is_refused_or_harmless(void **state)
@@ -227,6 +254,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(answer__names__survive_the_way),
 		cmocka_unit_test(answer__names_that_cannot_be__are_refused),
+		cmocka_unit_test(answer__debug_links_that_are_none__are_left_out_or_refused),
 		cmocka_unit_test(answer__every_cut_and_every_flipped_byte__is_refused_or_harmless),
 		cmocka_unit_test(answer__errors__need_a_reason),
 		cmocka_unit_test(scan__texts__are_understood),

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Names from separate debug files, in the reader: which of the descriptors is the right one is
+ * found out here and nowhere else.
+ */
+#ifndef FLYBALL_HELPERS_READER_DEBUG_H
+#define FLYBALL_HELPERS_READER_DEBUG_H
+
+#include "symbol/symbol.h"
+
+/* fds in the order in which they are tried; bit i of by_link: fds[i] was found by link. -ENOENT:
+ * none of them is the file's. */
+int reader_debug_lookup(struct elf_file *elf, const int *fds, size_t fd_count, uint32_t by_link,
+			struct symbol_query *queries, size_t count, struct why *why);
+/* The file of this build-id; else -EBADMSG. */
+int reader_fetched_lookup(int fd, const uint8_t *build_id, size_t build_id_len,
+			  struct symbol_query *queries, size_t count, struct why *why);
+
+#endif
