@@ -295,9 +295,9 @@ static int fetcher_spawn(struct helpers_fetch *f)
 	if (fds[1] >= 0)
 		close(fds[1]);
 	f->socket = fds[0];
-	if (err) {
+	if (err || f->socket < 0) {
 		f->helper.pid = -1;
-		return err;
+		return err ? err : -EBADF;
 	}
 	f->spawned_ns = clock_monotonic_ns();
 	epoll_ctl(f->epoll, EPOLL_CTL_ADD, f->socket, &event);

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #define VERIFIED_MAX 16
 
@@ -98,7 +99,7 @@ int reader_fetched_lookup(int fd, const uint8_t *build_id, size_t build_id_len,
 			  struct symbol_query *queries, size_t count, struct why *why)
 {
 	const struct elf_info *info;
-	struct elf_file *elf;
+	struct elf_file *elf = NULL;
 	int err = fd < 0 ? why_set(why, -EBADMSG, "no descriptor came with the job")
 			 : elf_open(fd, &elf, why);
 
