@@ -125,7 +125,8 @@ static void fill_profile_file(const struct process_file *from, uint64_t key,
 	}
 }
 
-int64_t intake_profile_file(struct intake *in, int32_t tracker_file)
+/* The profile's entry for a file of the tracker. */
+static int64_t profile_file_of(struct intake *in, int32_t tracker_file)
 {
 	uint32_t *slot = id_slot(&in->files, &in->file_cap, (size_t)tracker_file);
 	struct profile_file file;
@@ -139,7 +140,7 @@ int64_t intake_profile_file(struct intake *in, int32_t tracker_file)
 	/* One file that came by two ways (side-band and scan) is one file here. */
 	same = process_file_get(in->opt.tracker, tracker_file)->same_as;
 	if (same != tracker_file)
-		return intake_profile_file(in, same);
+		return profile_file_of(in, same);
 	fill_profile_file(process_file_get(in->opt.tracker, tracker_file),
 			  TRACKER_KEY_BASE + (uint64_t)tracker_file, &file);
 	id = profile_file_add(in->opt.profile, &file);
@@ -219,7 +220,7 @@ static int64_t user_location(struct intake *in, int64_t process, const struct pr
 	int64_t file;
 
 	if (place->file >= 0) {
-		file = intake_profile_file(in, place->file);
+		file = profile_file_of(in, place->file);
 		return file < 0 ? file
 				: profile_location_add(in->opt.profile, (uint32_t)file,
 						       place->file_offset, PROFILE_USER);

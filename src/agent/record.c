@@ -592,7 +592,6 @@ static void report(const struct recording *r, const struct helpers_stats *helper
 		.memory = &r->memory,
 		.cost = &r->cost,
 		.helpers = helpers,
-		.has_command = r->opt->command,
 		.exit_status = r->exit_status,
 		.own_status = own_status,
 		.files = r->written,

@@ -33,8 +33,6 @@ void intake_event(void *intake, const struct kernel_event *event);
 void intake_flush(struct intake *in, uint64_t now_ns, bool is_final);
 size_t intake_waiting(const struct intake *in);
 void intake_counts_get(const struct intake *in, struct intake_counts *ret);
-/* The profile's entry for a file of the tracker. */
-int64_t intake_profile_file(struct intake *in, int32_t tracker_file);
 /* Tells the profile what became known of processes and files since. */
 void intake_refresh(struct intake *in);
 
@@ -155,7 +153,6 @@ struct summary {
 	const struct kernel_memory *memory;
 	const struct cost *cost;
 	const struct helpers_stats *helpers;
-	bool has_command;
 	int own_status;	 /* of flyball itself */
 	int exit_status; /* of the command, shell convention; -1: still running or none */
 	const char *const *files;
