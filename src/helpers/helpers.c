@@ -30,6 +30,7 @@ static bool is_for_file(const struct request *r)
 	case WIRE_HOLD:
 	case WIRE_INSPECT:
 	case WIRE_NAMES:
+	case WIRE_LINES:
 	case WIRE_PERFMAP_HOLD:
 	case WIRE_PERFMAP:
 	case WIRE_DEBUG:
@@ -49,6 +50,8 @@ static struct request_list *list_of(struct helpers *h, const struct request *r)
 	case REQUEST_FAILED:
 		return &h->failed;
 	default:
+		if (r->wire.op == WIRE_LINES)
+			return &h->lines;
 		return request_needs_reader(r) ? &h->normal : &h->urgent;
 	}
 }
@@ -184,7 +187,7 @@ uint32_t request_is_bad(const struct helpers *h, const struct request *r)
 				return b->unnamed;
 			continue;
 		}
-		if (!is_for_file(r) || !b->key)
+		if (!is_for_file(r) || !b->key || (b->is_lines && r->wire.op != WIRE_LINES))
 			continue;
 		if (b->key == blame_key(r) && (b->is_open || r->wire.op != WIRE_HOLD))
 			return b->unnamed;
@@ -205,6 +208,7 @@ void request_blame(struct helpers *h, const struct request *r, uint32_t unnamed,
 		.process_start_ns = r->wire.process_start_ns,
 		.unnamed = unnamed,
 		.is_open = is_open,
+		.is_lines = r->wire.op == WIRE_LINES && !is_open,
 	};
 }
 
@@ -388,6 +392,14 @@ int helpers_fetched_names(struct helpers *h, int fd, const uint8_t *build_id, si
 		}
 	}
 	return submit(h, r, done, ctx);
+}
+
+int helpers_lines(struct helpers *h, const struct helpers_file *file, const uint64_t *vaddrs,
+		  size_t count, helpers_done done, void *ctx)
+{
+	if (!count || count > HELPERS_LINES_MAX)
+		return -EINVAL;
+	return submit_file(h, WIRE_LINES, file, vaddrs, count, done, ctx);
 }
 
 int helpers_vdso_names(struct helpers *h, const uint64_t *offsets, size_t count, helpers_done done,
@@ -579,7 +591,8 @@ int helpers_start(const struct helpers_options *options, struct helpers **ret, s
 
 static void cancel_all(struct helpers *h)
 {
-	struct request_list *lists[] = {&h->urgent, &h->normal, &h->opener, &h->reader, &h->failed};
+	struct request_list *lists[] = {&h->urgent, &h->normal, &h->lines,
+					&h->opener, &h->reader, &h->failed};
 
 	for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
 		while (lists[i]->first)

@@ -82,6 +82,22 @@ struct helpers_name {
 	const char *name; /* "" unless named; printable UTF-8 */
 };
 
+/* Where the code at an address comes from: frames of inlined calls, innermost first; the last is
+ * the function that holds the code. Its name is what helpers_names says before what it says here.
+ */
+struct helpers_frame {
+	const char *function, *file; /* "": not known; printable UTF-8 */
+	uint32_t line;		     /* 0: not known */
+};
+struct helpers_line {
+	uint64_t vaddr;	      /* as asked; the answer is sorted by it */
+	uint32_t unnamed;     /* enum fly_unnamed, 0: there are frames */
+	uint32_t frame_count; /* at most HELPERS_FRAMES_MAX */
+	const struct helpers_frame *frames;
+};
+#define HELPERS_FRAMES_MAX 64
+#define HELPERS_LINES_MAX  512 /* addresses in one request for lines */
+
 /* err: 0, or negative errno with reason (enum fly_unnamed) and text. Pointers live for the call. */
 struct helpers_result {
 	int err;
@@ -93,8 +109,10 @@ struct helpers_result {
 	const struct helpers_scan *scan;  /* scan */
 	const struct helpers_name *names; /* names */
 	size_t name_count;
-	bool is_stripped;	/* names: the file has no .symtab */
-	const char *debug_link; /* names: its .gnu_debuglink; "" none, or not printable */
+	bool is_stripped;		  /* names: the file has no .symtab */
+	const char *debug_link;		  /* names: its .gnu_debuglink; "" none, or not printable */
+	const struct helpers_line *lines; /* lines */
+	size_t line_count;
 };
 typedef void (*helpers_done)(void *ctx, const struct helpers_result *result);
 
@@ -141,6 +159,11 @@ int helpers_debug_names(struct helpers *helpers, const struct helpers_file *file
 int helpers_fetched_names(struct helpers *helpers, int fd, const uint8_t *build_id,
 			  size_t build_id_len, const uint64_t *vaddrs, size_t count,
 			  helpers_done done, void *ctx);
+/* Source lines and inlined calls (at most HELPERS_LINES_MAX addresses). Waits until nothing else is
+ * for the reader, and what it does to the reader costs no names: a file on which it failed is not
+ * asked for lines again, but for names all the same. -ENOENT: the file has no lines at all. */
+int helpers_lines(struct helpers *helpers, const struct helpers_file *file, const uint64_t *vaddrs,
+		  size_t count, helpers_done done, void *ctx);
 /* Names in the vDSO; no file. */
 int helpers_vdso_names(struct helpers *helpers, const uint64_t *offsets, size_t count,
 		       helpers_done done, void *ctx);

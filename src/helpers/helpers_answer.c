@@ -23,6 +23,22 @@ struct name_head {
 	uint32_t unnamed, bytes;
 };
 
+/* Lines: the head's count is of addresses. This follows, then the texts as strings, then for each
+ * address a line_head and its frames. */
+struct lines_head {
+	uint32_t text_count, frame_count;
+};
+
+struct line_head {
+	uint64_t vaddr;
+	uint32_t unnamed, frame_count;
+};
+
+struct frame_body {
+	uint32_t function, file; /* texts by number */
+	uint32_t line;
+};
+
 struct scan_head {
 	uint64_t process_start_ns;
 	uint32_t tgid, namespace_pid, uid, mount_namespace;
@@ -126,6 +142,47 @@ void helpers_answer_scan(struct buf *out, const struct helpers_scan *scan)
 	}
 }
 
+static uint32_t unlined_of(uint32_t state)
+{
+	switch (state) {
+	case SYMBOL_FRAMES_FOUND:
+		return FLY_UNNAMED_NONE;
+	case SYMBOL_FRAMES_NOT_REACHED:
+		return FLY_UNNAMED_LINES_TIME;
+	case SYMBOL_FRAMES_TOO_LARGE:
+		return FLY_UNNAMED_LINES_LIMIT;
+	default:
+		return FLY_UNNAMED_NO_LINES;
+	}
+}
+
+void helpers_answer_lines(struct buf *out, const struct symbol_frames *frames)
+{
+	struct lines_head head = {.text_count = strings_count(frames->strings)};
+
+	for (size_t i = 0; i < frames->count; i++) {
+		if (frames->answers[i].state == SYMBOL_FRAMES_FOUND)
+			head.frame_count += frames->answers[i].count;
+	}
+	add_head(out, WIRE_LINES, 0, 0, frames->count, "");
+	buf_add(out, &head, sizeof(head));
+	for (uint32_t i = 0; i < head.text_count; i++)
+		add_string(out, strings_get(frames->strings, i));
+	for (size_t i = 0; i < frames->count; i++) {
+		const struct symbol_frames_answer *a = &frames->answers[i];
+		struct line_head line = {.vaddr = a->address, .unnamed = unlined_of(a->state)};
+
+		line.frame_count = line.unnamed ? 0 : a->count;
+		buf_add(out, &line, sizeof(line));
+		for (uint32_t k = 0; k < line.frame_count; k++) {
+			const struct symbol_frame *f = &frames->frames[a->first + k];
+			struct frame_body body = {f->function, f->file, f->line};
+
+			buf_add(out, &body, sizeof(body));
+		}
+	}
+}
+
 /* ------------------------------------------------------------------ checking */
 
 struct cursor {
@@ -214,6 +271,67 @@ static int debug_check(struct cursor *c, struct helpers_answer *ret)
 		       : 0;
 }
 
+/* Counts come from the answer: each is worth bytes that must still be there. */
+static int lines_check_head(struct cursor *c, struct lines_head *head, struct helpers_answer *ret)
+{
+	take(c, head, sizeof(*head));
+	if (c->is_bad || head->text_count > c->left / (sizeof(uint32_t) + 1) ||
+	    head->frame_count > c->left / sizeof(struct frame_body))
+		return -EBADMSG;
+	ret->texts = mem_array(MEM_HELPERS, head->text_count, sizeof(*ret->texts));
+	ret->frames = mem_array(MEM_HELPERS, head->frame_count, sizeof(*ret->frames));
+	if (!ret->texts || !ret->frames)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < head->text_count; i++) {
+		ret->texts[i] = take_string(c, NAME_BYTES_MAX);
+		if (c->is_bad || !is_clean(ret->texts[i]))
+			return -EBADMSG;
+	}
+	return 0;
+}
+
+static int line_check(struct cursor *c, const struct lines_head *head, uint32_t *first,
+		      uint64_t asked, struct helpers_answer *ret, struct helpers_line *line)
+{
+	struct line_head h;
+
+	take(c, &h, sizeof(h));
+	if (c->is_bad || h.vaddr != asked || h.unnamed >= FLY_UNNAMED_COUNT ||
+	    h.frame_count > HELPERS_FRAMES_MAX || !h.unnamed != (h.frame_count > 0) ||
+	    h.frame_count > head->frame_count - *first)
+		return -EBADMSG;
+	*line = (struct helpers_line){h.vaddr, h.unnamed, h.frame_count, ret->frames + *first};
+	for (uint32_t i = 0; i < h.frame_count; i++) {
+		struct frame_body body;
+
+		take(c, &body, sizeof(body));
+		if (c->is_bad || body.function >= head->text_count || body.file >= head->text_count)
+			return -EBADMSG;
+		ret->frames[(*first)++] = (struct helpers_frame){ret->texts[body.function],
+								 ret->texts[body.file], body.line};
+	}
+	return 0;
+}
+
+static int lines_check(struct cursor *c, size_t count, const uint64_t *asked,
+		       struct helpers_answer *ret)
+{
+	struct lines_head head;
+	uint32_t first = 0;
+	int err = lines_check_head(c, &head, ret);
+
+	if (err)
+		return err;
+	ret->lines = mem_array(MEM_HELPERS, count, sizeof(*ret->lines));
+	if (!ret->lines)
+		return -ENOMEM;
+	for (size_t i = 0; !err && i < count; i++)
+		err = line_check(c, &head, &first, asked[i], ret, &ret->lines[i]);
+	ret->result.lines = ret->lines;
+	ret->result.line_count = count;
+	return !err && first != head.frame_count ? -EBADMSG : err;
+}
+
 static int scan_check(struct cursor *c, size_t count, uint32_t tgid, struct helpers_answer *ret)
 {
 	struct scan_head head;
@@ -296,6 +414,9 @@ int helpers_answer_check(const void *data, size_t bytes, uint32_t op, uint32_t t
 		 op == WIRE_FETCHED)
 		err = head.count == asked_count ? names_check(&c, head.count, asked, ret)
 						: -EBADMSG;
+	else if (op == WIRE_LINES)
+		err = head.count == asked_count ? lines_check(&c, head.count, asked, ret)
+						: -EBADMSG;
 	else if (op == WIRE_SCAN)
 		err = scan_check(&c, head.count, tgid, ret);
 	else
@@ -313,5 +434,8 @@ void helpers_answer_done(struct helpers_answer *answer)
 {
 	mem_free(MEM_HELPERS, answer->names);
 	mem_free(MEM_HELPERS, answer->mappings);
+	mem_free(MEM_HELPERS, answer->lines);
+	mem_free(MEM_HELPERS, answer->frames);
+	mem_free(MEM_HELPERS, answer->texts);
 	memset(answer, 0, sizeof(*answer));
 }

@@ -7,6 +7,7 @@
 #define FLYBALL_HELPERS_ANSWER_H
 
 #include "helpers_wire.h"
+#include "symbol/symbol_frames.h"
 
 /* --- writing (reader) --- */
 void helpers_answer_error(struct buf *out, uint32_t op, int err, uint32_t unnamed,
@@ -16,6 +17,7 @@ void helpers_answer_names(struct buf *out, uint32_t op, const struct helpers_nam
 			  size_t count);
 /* Behind the names of WIRE_NAMES. */
 void helpers_answer_debug(struct buf *out, bool is_stripped, const char *link);
+void helpers_answer_lines(struct buf *out, const struct symbol_frames *frames);
 void helpers_answer_scan(struct buf *out, const struct helpers_scan *scan);
 
 /* --- checking (main) --- */
@@ -25,6 +27,9 @@ struct helpers_answer {
 	struct helpers_scan scan;
 	struct helpers_name *names;	  /* heap */
 	struct helpers_mapping *mappings; /* heap */
+	struct helpers_line *lines;	  /* heap */
+	struct helpers_frame *frames;	  /* heap */
+	const char **texts;		  /* heap */
 };
 /* Takes an answer apart; its strings stay in data. asked: the sorted addresses of the request.
  * -EBADMSG for anything that could not have been written by helpers_answer_* on this request. */

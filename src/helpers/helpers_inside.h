@@ -71,7 +71,8 @@ struct dying {
 struct bad {
 	uint64_t key, process_start_ns;
 	uint32_t tgid, unnamed;
-	bool is_open; /* hung in open, else failed in the reader */
+	bool is_open;  /* hung in open, else failed in the reader */
+	bool is_lines; /* over its lines: everything else may go on */
 };
 
 struct helpers {
@@ -92,7 +93,7 @@ struct helpers {
 
 	uint64_t last_ticket;
 	struct request *by_ticket;
-	struct request_list urgent, normal, opener, reader, failed;
+	struct request_list urgent, normal, lines, opener, reader, failed;
 	size_t reader_bound; /* in opener or reader, and for the reader */
 	size_t reader_bound_bytes;
 	bool is_reader_full; /* said WIRE_ACK_BUSY since its last answer */

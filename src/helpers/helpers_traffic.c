@@ -96,6 +96,9 @@ void helpers_send_queued(struct helpers *h)
 		;
 	while (h->normal.first && send_one(h, h->normal.first))
 		;
+	/* One at a time, when the reader has nothing else to do. */
+	if (h->lines.first && !h->normal.first && !h->reader_bound)
+		send_one(h, h->lines.first);
 }
 
 static void ack_take(struct helpers *h, const struct wire_ack *ack)

@@ -48,6 +48,7 @@ enum wire_op {
 	WIRE_DEBUG,
 	WIRE_FETCHED, /* the debug file's descriptor comes with the request */
 	WIRE_PERFMAP, /* ino: the stamp of the map that main knows */
+	WIRE_LINES,
 	WIRE_OPS,
 };
 

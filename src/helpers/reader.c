@@ -11,7 +11,7 @@
 
 #include "abi/reasons.h"
 #include "elf/elf_debug.h"
-#include "symbol/symbol.h"
+#include "symbol/symbol_frames.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,9 +23,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define ADDRESS_SPACE_MAX (512UL << 20)
-#define STACK_MAX	  (64UL << 20) /* demangling recurses; touched only when used */
+#define ADDRESS_SPACE_MAX (4UL << 30)	/* DWARF is mapped */
+#define DATA_MAX	  (128UL << 20) /* what is not of a file */
+#define STACK_MAX	  (64UL << 20)	/* demangling recurses; touched only when used */
 #define TRIM_BYTES	  (256U << 10)
+#define LINES_CPU_NS	  400000000ULL /* below the deadline for the whole answer */
+#define LINES_WALL_NS	  600000000ULL
 
 struct job {
 	struct wire_request r;
@@ -169,6 +172,30 @@ static void serve_names(const struct job *job, struct buf *out)
 	elf_close(elf);
 }
 
+static void serve_lines(const struct job *job, struct buf *out)
+{
+	static const struct symbol_frames_limits limits = {LINES_CPU_NS, LINES_WALL_NS};
+	struct elf_file *elf = file_open(job, out);
+	struct symbol_frames *frames = NULL;
+	struct why why = {""};
+	int err;
+
+	if (!elf)
+		return;
+	err = symbol_frames_new(job->addresses, job->r.count, &frames);
+	if (!err)
+		err = symbol_frames_find(elf, NULL, &limits, frames, &why);
+	if (err == -ENOENT)
+		helpers_answer_error(out, job->r.op, err, FLY_UNNAMED_NO_LINES, why.text);
+	else if (err)
+		helpers_answer_error(out, job->r.op, err, FLY_UNNAMED_LINES_LIMIT, why.text);
+	else
+		helpers_answer_lines(out, frames);
+	symbol_frames_free(frames);
+	elf_close(elf);
+	malloc_trim(0);
+}
+
 static void serve_inspect(const struct job *job, struct buf *out)
 {
 	struct elf_file *elf = file_open(job, out);
@@ -197,6 +224,9 @@ static void serve(const struct job *job, struct buf *out)
 		break;
 	case WIRE_SCAN:
 		serve_scan(job, out);
+		break;
+	case WIRE_LINES:
+		serve_lines(job, out);
 		break;
 	default:
 		serve_names(job, out);
@@ -293,11 +323,22 @@ static int confine(int parent, struct why *why)
 		{SCMP_SYS(rt_sigreturn), -1, 0, 0},
 		{SCMP_SYS(exit_group), -1, 0, 0},
 	};
+	static const struct sandbox_rule refused[] = {
+		/* libdw looks for split and supplementary files by itself. It finds none. */
+		{SCMP_SYS(open), -1, 0, 0},	{SCMP_SYS(openat), -1, 0, 0},
+		{SCMP_SYS(readlink), -1, 0, 0}, {SCMP_SYS(readlinkat), -1, 0, 0},
+		{SCMP_SYS(getcwd), -1, 0, 0},	{SCMP_SYS(stat), -1, 0, 0},
+		{SCMP_SYS(lstat), -1, 0, 0},	{SCMP_SYS(newfstatat), 3, AT_EMPTY_PATH, 0},
+		{SCMP_SYS(fcntl), -1, 0, 0},
+	};
 	struct rlimit space = {ADDRESS_SPACE_MAX, ADDRESS_SPACE_MAX}, stack;
+	struct rlimit data = {DATA_MAX, DATA_MAX};
 	int err;
 
-	if (!sandbox_is_sanitized())
+	if (!sandbox_is_sanitized()) {
 		setrlimit(RLIMIT_AS, &space);
+		setrlimit(RLIMIT_DATA, &data);
+	}
 	if (!getrlimit(RLIMIT_STACK, &stack)) {
 		stack.rlim_cur = stack.rlim_max < STACK_MAX ? stack.rlim_max : STACK_MAX;
 		setrlimit(RLIMIT_STACK, &stack);
@@ -309,7 +350,8 @@ static int confine(int parent, struct why *why)
 	if (!err)
 		err = sandbox_follow_parent(parent, why);
 	if (!err)
-		err = sandbox_filter(rules, ARRAY_SIZE(rules), why);
+		err = sandbox_filter_refusing(rules, ARRAY_SIZE(rules), refused,
+					      ARRAY_SIZE(refused), why);
 	return err;
 }
 

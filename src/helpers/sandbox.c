@@ -91,27 +91,38 @@ out:
 	return err;
 }
 
+static int rules_add(scmp_filter_ctx filter, uint32_t action, const struct sandbox_rule *rules,
+		     size_t count)
+{
+	int err = 0;
+
+	for (size_t i = 0; !err && i < count; i++) {
+		const struct sandbox_rule *r = &rules[i];
+
+		if (r->arg < 0)
+			err = seccomp_rule_add(filter, action, r->syscall, 0);
+		else
+			err = seccomp_rule_add(filter, action, r->syscall, 1,
+					       SCMP_CMP((unsigned int)r->arg, SCMP_CMP_MASKED_EQ,
+							r->mask, r->value));
+	}
+	return err;
+}
+
 static int filter_load(uint32_t otherwise, const struct sandbox_rule *rules, size_t count,
-		       struct why *why)
+		       const struct sandbox_rule *refused, size_t refused_count, struct why *why)
 {
 	scmp_filter_ctx filter;
-	int err = 0;
+	int err;
 
 	if (sandbox_is_sanitized())
 		return 0;
 	filter = seccomp_init(otherwise);
 	if (!filter)
 		return why_set(why, -ENOMEM, "seccomp_init failed");
-	for (size_t i = 0; !err && i < count; i++) {
-		const struct sandbox_rule *r = &rules[i];
-
-		if (r->arg < 0)
-			err = seccomp_rule_add(filter, SCMP_ACT_ALLOW, r->syscall, 0);
-		else
-			err = seccomp_rule_add(filter, SCMP_ACT_ALLOW, r->syscall, 1,
-					       SCMP_CMP((unsigned int)r->arg, SCMP_CMP_MASKED_EQ,
-							r->mask, r->value));
-	}
+	err = rules_add(filter, SCMP_ACT_ALLOW, rules, count);
+	if (!err)
+		err = rules_add(filter, SCMP_ACT_ERRNO(EACCES), refused, refused_count);
 	if (!err)
 		err = seccomp_load(filter);
 	seccomp_release(filter);
@@ -120,10 +131,17 @@ static int filter_load(uint32_t otherwise, const struct sandbox_rule *rules, siz
 
 int sandbox_filter(const struct sandbox_rule *rules, size_t count, struct why *why)
 {
-	return filter_load(SCMP_ACT_KILL_PROCESS, rules, count, why);
+	return filter_load(SCMP_ACT_KILL_PROCESS, rules, count, NULL, 0, why);
 }
 
 int sandbox_filter_soft(const struct sandbox_rule *rules, size_t count, struct why *why)
 {
-	return filter_load(SCMP_ACT_ERRNO(ENOSYS), rules, count, why);
+	return filter_load(SCMP_ACT_ERRNO(ENOSYS), rules, count, NULL, 0, why);
+}
+
+int sandbox_filter_refusing(const struct sandbox_rule *rules, size_t count,
+			    const struct sandbox_rule *refused, size_t refused_count,
+			    struct why *why)
+{
+	return filter_load(SCMP_ACT_KILL_PROCESS, rules, count, refused, refused_count, why);
 }

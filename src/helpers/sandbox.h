@@ -28,6 +28,10 @@ struct sandbox_rule {
 int sandbox_filter(const struct sandbox_rule *rules, size_t count, struct why *why);
 /* The same, but what is not listed fails with ENOSYS. */
 int sandbox_filter_soft(const struct sandbox_rule *rules, size_t count, struct why *why);
+/* The same, but what refused lists fails with EACCES: for libraries that try to find more. */
+int sandbox_filter_refusing(const struct sandbox_rule *rules, size_t count,
+			    const struct sandbox_rule *refused, size_t refused_count,
+			    struct why *why);
 /* True in builds with AddressSanitizer: no limits on address space either. */
 bool sandbox_is_sanitized(void);
 

@@ -24,6 +24,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		total += strlen(a.result.debug_link);
 	for (size_t i = 0; i < a.result.name_count; i++)
 		total += strlen(a.result.names[i].name);
+	for (size_t i = 0; i < a.result.line_count; i++) {
+		for (size_t k = 0; k < a.result.lines[i].frame_count; k++)
+			total += strlen(a.result.lines[i].frames[k].function) +
+				 strlen(a.result.lines[i].frames[k].file);
+	}
 	if (a.result.scan) {
 		total += strlen(a.result.scan->comm) + strlen(a.result.scan->exe) +
 			 strlen(a.result.scan->cgroup);

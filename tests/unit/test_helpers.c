@@ -30,6 +30,7 @@
 #define MS	    1000000ULL
 
 int victim_function(int x);
+enum { VICTIM_LINE = __LINE__ + 1 };
 __attribute__((noinline, visibility("default"))) int victim_function(int x)
 {
 	__asm__ volatile("" : "+r"(x));
@@ -40,8 +41,9 @@ struct outcome {
 	int calls, err;
 	uint32_t unnamed;
 	struct elf_info info;
-	size_t name_count, named;
-	char name[128], exe[256], comm[64], path[256], cgroup[4200];
+	size_t name_count, named, line_count, frame_count;
+	uint32_t line, unlined;
+	char name[128], file[256], exe[256], comm[64], path[256], cgroup[4200];
 	uint64_t ino, start_ns;
 	uint32_t tgid, namespace_pid;
 	size_t mapping_count;
@@ -67,6 +69,17 @@ static void on_done(void *ctx, const struct helpers_result *r)
 		if (!r->names[i].unnamed && !o->name[0])
 			snprintf(o->name, sizeof(o->name), "%s", r->names[i].name);
 	}
+	o->line_count = r->line_count;
+	if (r->line_count && r->lines[0].frame_count) {
+		const struct helpers_line *l = &r->lines[0];
+
+		o->frame_count = l->frame_count;
+		o->line = l->frames[0].line;
+		snprintf(o->file, sizeof(o->file), "%s", l->frames[0].file);
+		snprintf(o->name, sizeof(o->name), "%s", l->frames[l->frame_count - 1].function);
+	}
+	if (r->line_count)
+		o->unlined = r->lines[0].unnamed;
 	if (!r->scan)
 		return;
 	o->mapping_count = r->scan->mapping_count;
@@ -801,6 +814,114 @@ static void helpers__a_reader_that_dies__fails_one_request(void **state)
 	victim_end(&v);
 }
 
+/* ------------------------------------------------------------------ lines */
+
+static uint64_t vaddr_of_victim(const struct victim *v)
+{
+	struct outcome inspected = {0};
+	uint64_t vaddr = 0;
+
+	assert_int_equal(helpers_inspect(helpers, &v->file, on_done, &inspected), 0);
+	wait_for(&inspected);
+	assert_int_equal(elf_offset_to_vaddr(&inspected.info, v->vaddr, &vaddr), 0);
+	return vaddr;
+}
+
+static void helpers__lines__tell_function_file_and_line(void **state)
+{
+	uint64_t addresses[2] = {0};
+	struct outcome o = {0};
+	struct victim v;
+
+	(void)state;
+	victim_start(&v, "/proc/self/exe", -1, NULL);
+	/* In no order. */
+	addresses[0] = 1ULL << 40;
+	addresses[1] = vaddr_of_victim(&v);
+	assert_int_equal(helpers_lines(helpers, &v.file, addresses, 2, on_done, &o), 0);
+	wait_for(&o);
+	assert_int_equal(o.err, 0);
+	assert_int_equal(o.line_count, 2);
+	assert_int_equal(o.frame_count, 1);
+	assert_string_equal(o.name, "victim_function");
+	assert_non_null(strstr(o.file, "test_helpers.c"));
+	assert_true(o.line >= VICTIM_LINE && o.line < VICTIM_LINE + 5);
+	victim_end(&v);
+}
+
+static void helpers__lines__of_nothing_are_refused(void **state)
+{
+	static uint64_t addresses[HELPERS_LINES_MAX + 1];
+	struct outcome o = {0};
+	struct victim v;
+
+	(void)state;
+	victim_start(&v, "/proc/self/exe", -1, NULL);
+	assert_int_equal(helpers_lines(helpers, &v.file, addresses, 0, on_done, &o), -EINVAL);
+	assert_int_equal(
+		helpers_lines(helpers, &v.file, addresses, HELPERS_LINES_MAX + 1, on_done, &o),
+		-EINVAL);
+	assert_int_equal(helpers_lines(helpers, &v.file, addresses, HELPERS_LINES_MAX, on_done, &o),
+			 0);
+	wait_for(&o);
+	assert_int_equal(o.err, 0);
+	assert_int_equal(o.line_count, HELPERS_LINES_MAX);
+	assert_int_equal(o.unlined, FLY_UNNAMED_NO_LINES);
+	victim_end(&v);
+}
+
+/* Whatever lines do to the reader: names of the same file go on, and lines are not tried again. */
+static void helpers__lines_that_end_the_reader__cost_no_names(void **state)
+{
+	struct outcome lost = {0}, again = {0}, named = {0};
+	struct helpers_stats stats;
+	struct victim v;
+	uint64_t vaddr;
+
+	(void)state;
+	victim_start(&v, "/proc/self/exe", -1, NULL);
+	vaddr = vaddr_of_victim(&v);
+	kill(helpers->helper[HELPER_READER].pid, SIGSTOP);
+	assert_int_equal(helpers_lines(helpers, &v.file, &vaddr, 1, on_done, &lost), 0);
+	for (int i = 0; i < 3; i++)
+		poll_once();
+	kill(helpers->helper[HELPER_READER].pid, SIGKILL);
+	wait_for(&lost);
+	assert_int_equal(lost.unnamed, FLY_UNNAMED_READER_FAILED);
+	assert_int_equal(helpers_names(helpers, &v.file, &vaddr, 1, on_done, &named), 0);
+	wait_for(&named);
+	assert_int_equal(named.err, 0);
+	assert_string_equal(named.name, "victim_function");
+	assert_int_equal(helpers_lines(helpers, &v.file, &vaddr, 1, on_done, &again), 0);
+	wait_for(&again);
+	assert_int_equal(again.unnamed, FLY_UNNAMED_READER_FAILED);
+	helpers_stats_get(helpers, &stats);
+	assert_int_equal(stats.reader_restarts, 1);
+	victim_end(&v);
+}
+
+/* Asked before, answered after. */
+static void helpers__names__go_before_lines(void **state)
+{
+	struct outcome lines[3] = {{0}}, named = {0};
+	struct victim v;
+	uint64_t vaddr;
+
+	(void)state;
+	victim_start(&v, "/proc/self/exe", -1, NULL);
+	vaddr = vaddr_of_victim(&v);
+	for (size_t i = 0; i < ARRAY_SIZE(lines); i++)
+		assert_int_equal(helpers_lines(helpers, &v.file, &vaddr, 1, on_done, &lines[i]), 0);
+	assert_int_equal(helpers_names(helpers, &v.file, &vaddr, 1, on_done, &named), 0);
+	wait_for(&named);
+	assert_int_equal(lines[1].calls + lines[2].calls, 0);
+	for (size_t i = 0; i < ARRAY_SIZE(lines); i++) {
+		wait_for(&lines[i]);
+		assert_int_equal(lines[i].err, 0);
+	}
+	victim_end(&v);
+}
+
 /* A million symbols that each cover every address asked for: valid, and slow beyond use. */
 static void spinner_write(const char *path)
 {
@@ -1029,6 +1150,10 @@ int main(int argc, char **argv)
 		T(helpers__a_reader_that_dies__fails_one_request),
 		T(helpers__a_reader_that_spins__is_ended),
 		T(helpers__an_opener_that_dies__is_replaced),
+		T(helpers__lines__tell_function_file_and_line),
+		T(helpers__lines__of_nothing_are_refused),
+		T(helpers__lines_that_end_the_reader__cost_no_names),
+		T(helpers__names__go_before_lines),
 		T(helpers__garbage_from_the_reader__replaces_it),
 		T(helpers__a_full_queue__says_so_and_loses_nothing),
 		T(helpers__both__hold_only_what_they_need),

@@ -130,6 +130,56 @@ static void answer__every_cut_and_every_flipped_byte__is_refused_or_harmless(voi
 	assert_int_equal(mem_live_bytes(MEM_HELPERS), 0);
 }
 
+static void lines_write(struct buf *b)
+{
+	struct symbol_frames_answer answers[3] = {{0x10, SYMBOL_FRAMES_FOUND, 0, 2},
+						  {0x20, SYMBOL_FRAMES_NOT_REACHED, 0, 1},
+						  {0x30, SYMBOL_FRAMES_FOUND, 2, 1}};
+	struct symbol_frame rows[3] = {{1, 2, 7}, {3, 2, 9}, {0, 2, 0}};
+	struct symbol_frames frames = {
+		.answers = answers, .count = 3, .frames = rows, .frame_count = 3};
+
+	assert_int_equal(strings_new(MEM_SYMBOL, 4096, &frames.strings), 0);
+	strings_add_str(frames.strings, "inner");
+	strings_add_str(frames.strings, "/src/a.c");
+	strings_add_str(frames.strings, "outer");
+	helpers_answer_lines(b, &frames);
+	strings_free(frames.strings);
+}
+
+static void answer__lines__survive_the_way(void **state)
+{
+	struct helpers_answer a;
+	struct buf b;
+
+	(void)state;
+	buf_init(&b, MEM_HELPERS, 65536);
+	lines_write(&b);
+	assert_int_equal(check(&b, WIRE_LINES, &a), 0);
+	assert_int_equal(a.result.line_count, 3);
+	assert_int_equal(a.result.lines[0].frame_count, 2);
+	assert_string_equal(a.result.lines[0].frames[0].function, "inner");
+	assert_string_equal(a.result.lines[0].frames[1].function, "outer");
+	assert_int_equal(a.result.lines[0].frames[1].line, 9);
+	assert_int_equal(a.result.lines[1].unnamed, FLY_UNNAMED_LINES_TIME);
+	assert_int_equal(a.result.lines[1].frame_count, 0);
+	assert_string_equal(a.result.lines[2].frames[0].function, "");
+	assert_string_equal(a.result.lines[2].frames[0].file, "/src/a.c");
+	helpers_answer_done(&a);
+	assert_int_equal(check(&b, WIRE_NAMES, &a), -EBADMSG);
+	for (size_t cut = 0; cut < b.len; cut++)
+		assert_int_equal(helpers_answer_check(b.data, cut, WIRE_LINES, 7, asked, 3, &a),
+				 -EBADMSG);
+	for (size_t i = 0; i < b.len * 8; i++) {
+		b.data[i / 8] = (char)(b.data[i / 8] ^ 1 << i % 8);
+		if (!check(&b, WIRE_LINES, &a))
+			helpers_answer_done(&a);
+		b.data[i / 8] = (char)(b.data[i / 8] ^ 1 << i % 8);
+	}
+	buf_done(&b);
+	assert_int_equal(mem_live_bytes(MEM_HELPERS), 0);
+}
+
 static void answer__errors__need_a_reason(void **state)
 {
 	struct helpers_answer a;
@@ -256,6 +306,7 @@ int main(void)
 		cmocka_unit_test(answer__names_that_cannot_be__are_refused),
 		cmocka_unit_test(answer__debug_links_that_are_none__are_left_out_or_refused),
 		cmocka_unit_test(answer__every_cut_and_every_flipped_byte__is_refused_or_harmless),
+		cmocka_unit_test(answer__lines__survive_the_way),
 		cmocka_unit_test(answer__errors__need_a_reason),
 		cmocka_unit_test(scan__texts__are_understood),
 		cmocka_unit_test(scan__an_ended_process__is_told),
