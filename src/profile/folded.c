@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LINE_PARTS (1 + PROFILE_PSEUDO_MAX + PROFILE_STACK_MAX)
+#define LINE_PARTS (1 + PROFILE_PSEUDO_MAX + PROFILE_STACK_MAX * PROFILE_LINES_MAX)
 
 struct folded {
 	const struct profile *p;
@@ -47,14 +47,15 @@ static int64_t part_of_head(struct folded *f, const struct profile_sample_key *k
 	return part_add(f, head, "");
 }
 
+static const char *const suffixes[] = {
+	[PROFILE_USER] = "",
+	[PROFILE_KERNEL] = "_[k]",
+	[PROFILE_INLINED] = "_[i]",
+	[PROFILE_JIT] = "_[j]",
+};
+
 static int64_t part_of_location(struct folded *f, uint32_t location)
 {
-	static const char *const suffixes[] = {
-		[PROFILE_USER] = "",
-		[PROFILE_KERNEL] = "_[k]",
-		[PROFILE_INLINED] = "_[i]",
-		[PROFILE_JIT] = "_[j]",
-	};
 	char text[PROFILE_FRAME_TEXT];
 	int64_t id = f->part_of_location[location];
 
@@ -65,6 +66,24 @@ static int64_t part_of_location(struct folded *f, uint32_t location)
 	if (id > 0)
 		f->part_of_location[location] = (uint32_t)id;
 	return id;
+}
+
+/* The parts of one location, outermost first. Returns how many, or negative errno. */
+static int64_t location_parts(struct folded *f, uint32_t location, uint32_t *parts)
+{
+	size_t count = profile_location_frames(f->p, location), n = 0;
+	int64_t id = part_of_location(f, location);
+
+	if (id >= 0)
+		parts[n++] = (uint32_t)id;
+	for (size_t i = count - 1; i-- > 0 && id >= 0;) {
+		struct profile_frame frame;
+
+		profile_location_frame(f->p, location, i, &frame);
+		id = part_add(f, frame.name, suffixes[PROFILE_INLINED]);
+		parts[n++] = (uint32_t)id;
+	}
+	return id < 0 ? id : (int64_t)n;
 }
 
 /* The parts of one sample's line, outermost first. Returns how many, or negative errno. */
@@ -83,8 +102,8 @@ static int line_parts(struct folded *f, const struct profile_sample_key *key,
 		parts[n++] = (uint32_t)id;
 	}
 	for (size_t i = frames; i-- > 0 && id >= 0;) {
-		id = part_of_location(f, stack[i]);
-		parts[n++] = (uint32_t)id;
+		id = location_parts(f, stack[i], parts + n);
+		n += id < 0 ? 0 : (size_t)id;
 	}
 	return id < 0 ? (int)id : (int)n;
 }

@@ -101,6 +101,40 @@ const char *profile_location_text(const struct profile *p, uint32_t location,
 	return out;
 }
 
+size_t profile_location_frames(const struct profile *p, uint32_t location)
+{
+	size_t count;
+
+	profile_lines(p, location, &count);
+	return count ? count : 1;
+}
+
+void profile_location_frame(const struct profile *p, uint32_t location, size_t index,
+			    struct profile_frame *ret)
+{
+	size_t count;
+	const struct profile_line_row *lines = profile_lines(p, location, &count);
+
+	ret->is_inlined = index + 1 < count;
+	ret->name = profile_text(p, ret->is_inlined ? lines[index].function
+						    : p->location_rows[location].name);
+	ret->file = count ? profile_text(p, lines[index].file) : "";
+	ret->line = count ? lines[index].line : 0;
+}
+
+size_t profile_location_chain(const struct profile *p, uint32_t location,
+			      struct profile_frame frames[PROFILE_LINES_MAX],
+			      char text[PROFILE_FRAME_TEXT])
+{
+	size_t count = profile_location_frames(p, location);
+
+	for (size_t i = 0; i < count; i++)
+		profile_location_frame(p, location, i, &frames[i]);
+	if (count > 1)
+		frames[count - 1].name = profile_location_text(p, location, text);
+	return count;
+}
+
 /* One table of what pseudo frames say: a cut with a word here is a depth that was reached, any
  * other is "[incomplete: NAME]" with the name from reasons.def. */
 static const char *const depth_words[FLY_CUT_COUNT] = {

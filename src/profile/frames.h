@@ -28,6 +28,25 @@ bool profile_file_is_named(const struct profile *p, uint32_t file);
 const char *profile_location_text(const struct profile *p, uint32_t location,
 				  char out[PROFILE_FRAME_TEXT]);
 
+/* The frames of a location, innermost first: inlined calls, then the function that holds the code.
+ * There is always one at least. */
+struct profile_frame {
+	const char *name; /* of the last one "" when there is none */
+	const char *file; /* "": not known */
+	uint32_t line;	  /* 0: not known */
+	bool is_inlined;
+};
+size_t profile_location_frames(const struct profile *p, uint32_t location);
+void profile_location_frame(const struct profile *p, uint32_t location, size_t index,
+			    struct profile_frame *ret);
+
+/* All of them for formats that keep frames together in their location. One without a name is ""
+ * when it stands alone, else what profile_location_text says, so that no inlined call passes for
+ * it. */
+size_t profile_location_chain(const struct profile *p, uint32_t location,
+			      struct profile_frame frames[PROFILE_LINES_MAX],
+			      char text[PROFILE_FRAME_TEXT]);
+
 /* Where a location lies for pprof and OTLP: address - start + offset is the position in the file
  * (field case 25). Each executable segment is a mapping of its own; a file whose segments are not
  * known is one mapping from 0, the kernel one of its upper half. Anonymous and unknown memory, and

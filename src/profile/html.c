@@ -60,6 +60,25 @@ static int64_t frame_of_location(struct html *h, uint32_t location)
 	return id;
 }
 
+/* The frames of one location, outermost first. Returns how many, or negative errno. */
+static int64_t location_parts(struct html *h, uint32_t location, uint32_t *parts)
+{
+	size_t count = profile_location_frames(h->p, location), n = 0;
+	int64_t id = frame_of_location(h, location);
+
+	if (id >= 0)
+		parts[n++] = (uint32_t)id;
+	for (size_t i = count - 1; i-- > 0 && id >= 0;) {
+		struct profile_frame frame;
+
+		profile_location_frame(h->p, location, i, &frame);
+		id = frame_add(h, frame.name, profile_location_module(h->p, location),
+			       PROFILE_INLINED);
+		parts[n++] = (uint32_t)id;
+	}
+	return id < 0 ? id : (int64_t)n;
+}
+
 static int head_of(struct html *h, const struct profile_sample_key *key, uint32_t head[HEAD_PARTS])
 {
 	const char *comm = profile_text(h->p, key->comm);
@@ -91,8 +110,8 @@ static int parts_of(struct html *h, const struct profile_sample_key *key, uint32
 		parts[n++] = (uint32_t)id;
 	}
 	for (size_t i = frames; i-- > 0 && id >= 0;) {
-		id = frame_of_location(h, stack[i]);
-		parts[n++] = (uint32_t)id;
+		id = location_parts(h, stack[i], parts + n);
+		n += id < 0 ? 0 : (size_t)id;
 	}
 	return id < 0 ? (int)id : (int)n;
 }
@@ -100,7 +119,7 @@ static int parts_of(struct html *h, const struct profile_sample_key *key, uint32
 static int gather_sample(struct html *h, uint32_t sample)
 {
 	const struct profile_sample_key *key = profile_sample_key(h->p, sample);
-	uint32_t parts[HEAD_PARTS + PROFILE_PSEUDO_MAX + PROFILE_STACK_MAX];
+	uint32_t parts[HEAD_PARTS + PROFILE_PSEUDO_MAX + PROFILE_STACK_MAX * PROFILE_LINES_MAX];
 	uint64_t count = h->p->sample_rows[sample].count;
 	size_t before = h->samples.count;
 	void *weights = h->weights;

@@ -8,7 +8,7 @@
 
 #define DEFAULT_MAX_BYTES (512UL << 20)
 #define TEXT_MAX	  8192 /* longest text kept: past PATH_MAX and SYMBOL_NAME_MAX */
-#define FIXED_BYTES	  8192 /* of five empty hash tables and the interner */
+#define FIXED_BYTES	  8192 /* of six empty hash tables and the interner */
 #define STRING_OVERHEAD	  48   /* what strings_bytes leaves out: malloc's header, by_id, buckets */
 
 static size_t strings_cost(const struct profile *p)
@@ -62,6 +62,7 @@ int profile_new(const struct profile_options *options, struct profile **ret)
 	profile_intern_init(&p->processes, &p->budget);
 	profile_intern_init(&p->files, &p->budget);
 	profile_intern_init(&p->locations, &p->budget);
+	profile_intern_init(&p->lines, &p->budget);
 	profile_intern_init(&p->stacks, &p->budget);
 	profile_intern_init(&p->samples, &p->budget);
 	err = strings_new(MEM_PROFILE, p->budget.max, &p->strings);
@@ -89,6 +90,7 @@ void profile_free(struct profile *p)
 	profile_intern_done(&p->processes);
 	profile_intern_done(&p->files);
 	profile_intern_done(&p->locations);
+	profile_intern_done(&p->lines);
 	profile_intern_done(&p->stacks);
 	profile_intern_done(&p->samples);
 	strings_free(p->strings);
@@ -236,6 +238,57 @@ void profile_location_unnamed(struct profile *p, uint32_t location, enum fly_unn
 	row->is_answered = true;
 	row->unnamed = (uint8_t)reason;
 	row->name = 0;
+}
+
+/* False: there is no room for it. */
+static bool line_row(struct profile *p, const struct profile_line *line, bool is_last,
+		     struct profile_line_row *ret)
+{
+	int64_t function = is_last ? 0 : text_add_str(p, line->function);
+	int64_t file = text_add_str(p, line->file);
+
+	if (function < 0 || file < 0)
+		return false;
+	*ret = (struct profile_line_row){(uint32_t)function, (uint32_t)file, line->line};
+	return true;
+}
+
+void profile_location_lines(struct profile *p, uint32_t location, const struct profile_line *lines,
+			    size_t count)
+{
+	struct profile_line_row rows[PROFILE_LINES_MAX];
+	struct profile_location_row *row;
+	const char *function;
+	size_t n = 0;
+	int64_t id;
+
+	if (location >= p->locations.count || !count)
+		return;
+	row = &p->location_rows[location];
+	row->unlined = FLY_UNNAMED_NAMES_FULL;
+	for (size_t i = 0; i + 1 < count && n + 1 < PROFILE_LINES_MAX; i++) {
+		if (!lines[i].function || !lines[i].function[0])
+			continue;
+		if (!line_row(p, &lines[i], false, &rows[n++]))
+			return;
+	}
+	if (!line_row(p, &lines[count - 1], true, &rows[n++]))
+		return;
+	id = profile_intern_add(&p->lines, rows, n * sizeof(rows[0]));
+	if (id < 0)
+		return;
+	row->lines = (uint32_t)id + 1;
+	row->unlined = FLY_UNNAMED_NONE;
+	function = lines[count - 1].function;
+	if (!row->name && function && function[0])
+		profile_location_name(p, location, function, 0);
+}
+
+void profile_location_unlined(struct profile *p, uint32_t location, enum fly_unnamed reason)
+{
+	if (location < p->locations.count && reason < FLY_UNNAMED_COUNT &&
+	    !p->location_rows[location].lines)
+		p->location_rows[location].unlined = (uint8_t)reason;
 }
 
 int profile_locations_open(const struct profile *p, profile_location_visit visit, void *ctx)

@@ -36,9 +36,14 @@ struct profile_location_key {
 	uint32_t file, kind;
 };
 struct profile_location_row {
-	uint32_t name; /* 0: none */
-	uint8_t unnamed;
+	uint32_t name;	/* 0: none */
+	uint32_t lines; /* id of its struct profile_line_rows plus 1; 0: none */
+	uint8_t unnamed, unlined;
 	bool is_answered; /* a name or a reason was given */
+};
+
+struct profile_line_row {
+	uint32_t function, file, line;
 };
 
 /* weight_ns is part of the key: one key, one period (DESIGN decision 3). */
@@ -58,7 +63,7 @@ struct profile {
 	uint64_t period_ns;
 	uint32_t command_line;
 	/* keys and their rows */
-	struct profile_intern processes, files, locations, stacks, samples;
+	struct profile_intern processes, files, locations, lines, stacks, samples;
 	struct profile_process_row *process_rows;
 	struct profile_file_row *file_rows;
 	struct profile_location_row *location_rows;
@@ -93,6 +98,21 @@ static inline const uint32_t *profile_stack(const struct profile *p, uint32_t id
 
 	*ret_count /= sizeof(*stack);
 	return stack;
+}
+
+/* Innermost first; of the last one function is not used (the location's name is). NULL, 0: none. */
+static inline const struct profile_line_row *profile_lines(const struct profile *p,
+							   uint32_t location, size_t *ret_count)
+{
+	uint32_t id = p->location_rows[location].lines;
+	const struct profile_line_row *lines;
+
+	*ret_count = 0;
+	if (!id)
+		return NULL;
+	lines = profile_intern_get(&p->lines, id - 1, ret_count);
+	*ret_count /= sizeof(*lines);
+	return lines;
 }
 
 static inline const char *profile_text(const struct profile *p, uint32_t id)

@@ -104,34 +104,37 @@ static int64_t mapping_of(struct profile_otlp *o, const struct profile_file_row 
 	return profile_encode_intern(&o->tables[PROFILE_OTLP_MAPPING], &m.base);
 }
 
-static int64_t function_of(struct profile_otlp *o, const char *name)
+static int64_t function_of(struct profile_otlp *o, const char *name, const char *file)
 {
 	Otlp__Function f = OTLP__FUNCTION__INIT;
-	int64_t id = string(o, name);
+	int64_t id = string(o, name), file_id = string(o, file);
 
-	if (id < 0)
-		return id;
+	if (id < 0 || file_id < 0)
+		return id < 0 ? id : file_id;
 	f.name_strindex = (int32_t)id;
+	f.filename_strindex = (int32_t)file_id;
 	return profile_encode_intern(&o->tables[PROFILE_OTLP_FUNCTION], &f.base);
 }
 
-static int64_t location_add(struct profile_otlp *o, Otlp__Location *l, const char *name)
+static int64_t location_add(struct profile_otlp *o, const Otlp__Location *without_lines,
+			    const struct profile_frame *frames, size_t count)
 {
-	Otlp__Line line = OTLP__LINE__INIT, *lines[] = {&line};
+	Otlp__Line rows[PROFILE_LINES_MAX], *lines[PROFILE_LINES_MAX];
+	Otlp__Location l = *without_lines;
 	int64_t id;
 
-	if (name[0]) {
-		id = function_of(o, name);
+	l.lines = lines;
+	for (size_t i = 0; i < count && frames[i].name[0]; i++) {
+		id = function_of(o, frames[i].name, frames[i].file);
 		if (id < 0)
 			return id;
-		line.function_index = (int32_t)id;
-		l->n_lines = 1;
-		l->lines = lines;
+		otlp__line__init(&rows[i]);
+		rows[i].function_index = (int32_t)id;
+		rows[i].line = frames[i].line;
+		lines[i] = &rows[i];
+		l.n_lines = i + 1;
 	}
-	id = profile_encode_intern(&o->tables[PROFILE_OTLP_LOCATION], &l->base);
-	l->n_lines = 0;
-	l->lines = NULL;
-	return id;
+	return profile_encode_intern(&o->tables[PROFILE_OTLP_LOCATION], &l.base);
 }
 
 static int64_t location_of(struct profile_otlp *o, uint32_t location)
@@ -139,9 +142,12 @@ static int64_t location_of(struct profile_otlp *o, uint32_t location)
 	const struct profile_location_key *key = profile_location_key(o->p, location);
 	const struct profile_location_row *row = &o->p->location_rows[location];
 	const struct profile_file_row *file = &o->p->file_rows[key->file];
+	struct profile_frame frames[PROFILE_LINES_MAX];
 	struct indices attributes = {.count = 0};
 	Otlp__Location l = OTLP__LOCATION__INIT;
+	char text[PROFILE_FRAME_TEXT];
 	struct profile_place place;
+	size_t count;
 	int64_t id = o->location_ids[location], mapping = 0;
 
 	if (id)
@@ -157,13 +163,18 @@ static int64_t location_of(struct profile_otlp *o, uint32_t location)
 		put(&attributes,
 		    attribute_text(o, "flyball.unnamed_reason",
 				   profile_unnamed_name((enum fly_unnamed)row->unnamed)));
+	if (row->unlined)
+		put(&attributes,
+		    attribute_text(o, "flyball.unlined_reason",
+				   profile_unnamed_name((enum fly_unnamed)row->unlined)));
 	if (mapping < 0 || attributes.err)
 		return mapping < 0 ? mapping : attributes.err;
 	l.mapping_index = (int32_t)mapping;
 	l.address = place.address;
 	l.attribute_indices = attributes.ids;
 	l.n_attribute_indices = attributes.count;
-	id = location_add(o, &l, profile_text(o->p, row->name));
+	count = profile_location_chain(o->p, location, frames, text);
+	id = location_add(o, &l, frames, count);
 	if (id > 0)
 		o->location_ids[location] = (uint32_t)id;
 	return id;
@@ -186,7 +197,7 @@ static int64_t stack_of(struct profile_otlp *o, const struct profile_sample_key 
 	for (size_t i = pseudo_count; i-- > 0 && id >= 0;) {
 		Otlp__Location l = OTLP__LOCATION__INIT;
 
-		id = location_add(o, &l, pseudo.text[i]);
+		id = location_add(o, &l, &(struct profile_frame){pseudo.text[i], "", 0, false}, 1);
 		ids[s.n_location_indices++] = (int32_t)id;
 	}
 	return id < 0 ? id : profile_encode_intern(&o->tables[PROFILE_OTLP_STACK], &s.base);

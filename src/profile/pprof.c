@@ -15,7 +15,8 @@
 #include <zconf.h>
 #include <zlib.h>
 
-#define LABELS_MAX 7
+#define LABELS_MAX   7
+#define COMMENTS_MAX (12 + 2 * FLY_DROP_COUNT + 2 * FLY_UNNAMED_COUNT)
 
 enum {
 	PROFILE_SAMPLE_TYPE = 1,
@@ -26,14 +27,17 @@ enum {
 	PROFILE_STRING_TABLE
 };
 
+/* Fields of Mapping from 7 on, in their order. */
+enum { KNOWN_FUNCTIONS, KNOWN_FILES, KNOWN_LINES, KNOWN_INLINED, KNOWN_COUNT };
+
 struct pprof {
 	const struct profile *p;
 	struct profile_out *out;
 	struct profile_budget budget;
 	struct strings *strings;
 	struct profile_intern mappings, locations, functions;
-	uint8_t *has_functions; /* by mapping */
-	size_t has_functions_cap;
+	uint8_t *known; /* by mapping: 1 << KNOWN_x */
+	size_t known_cap;
 	uint32_t *location_ids; /* by location of the model; 0: not yet */
 	uint64_t *limits;
 	int err; /* of string() */
@@ -57,19 +61,37 @@ static const char *build_id_text(const struct profile_file_row *file, char out[1
 	return out;
 }
 
+static uint8_t known_of(const struct pprof *w, uint32_t location)
+{
+	struct profile_frame first;
+	uint8_t known = 0;
+
+	profile_location_frame(w->p, location, 0, &first);
+	if (first.name[0])
+		known |= 1U << KNOWN_FUNCTIONS;
+	if (first.file[0])
+		known |= 1U << KNOWN_FILES;
+	if (first.line)
+		known |= 1U << KNOWN_LINES;
+	/* Where lines were read, so were inlined calls. */
+	if (first.line || first.is_inlined)
+		known |= 1U << KNOWN_INLINED;
+	return known;
+}
+
 /* Mapping id of a location, 0 for none. */
 static int64_t mapping_of(struct pprof *w, uint32_t location, const struct profile_place *place)
 {
 	const struct profile_file_row *file =
 		&w->p->file_rows[profile_location_key(w->p, location)->file];
 	Pprof__Mapping m = PPROF__MAPPING__INIT;
-	void *flags = w->has_functions;
+	void *flags = w->known;
 	size_t before = w->mappings.count;
 	char hex[129];
 	int64_t id;
-	int err = mem_grow(MEM_PROFILE, &flags, &w->has_functions_cap, before + 1, INT32_MAX, 1);
+	int err = mem_grow(MEM_PROFILE, &flags, &w->known_cap, before + 1, INT32_MAX, 1);
 
-	w->has_functions = flags;
+	w->known = flags;
 	if (err)
 		return err;
 	m.memory_start = place->start;
@@ -81,37 +103,41 @@ static int64_t mapping_of(struct pprof *w, uint32_t location, const struct profi
 	if (id < 0)
 		return id;
 	if (w->mappings.count > before)
-		w->has_functions[id] = 0;
-	if (w->p->location_rows[location].name)
-		w->has_functions[id] = 1;
+		w->known[id] = 0;
+	w->known[id] |= known_of(w, location);
 	return id + 1;
 }
 
-static int64_t function_of(struct pprof *w, const char *name)
+static int64_t function_of(struct pprof *w, const char *name, const char *file)
 {
 	Pprof__Function f = PPROF__FUNCTION__INIT;
 	int64_t id;
 
 	f.name = f.system_name = string(w, name);
+	f.filename = string(w, file);
 	id = profile_encode_intern(&w->functions, &f.base);
 	return id < 0 ? id : id + 1;
 }
 
-static int64_t location_add(struct pprof *w, int64_t mapping, uint64_t address, const char *name)
+static int64_t location_add(struct pprof *w, int64_t mapping, uint64_t address,
+			    const struct profile_frame *frames, size_t count)
 {
+	Pprof__Line rows[PROFILE_LINES_MAX], *lines[PROFILE_LINES_MAX];
 	Pprof__Location l = PPROF__LOCATION__INIT;
-	Pprof__Line line = PPROF__LINE__INIT, *lines[] = {&line};
 	int64_t id;
 
 	l.mapping_id = (uint64_t)mapping;
 	l.address = address;
-	if (name[0]) {
-		id = function_of(w, name);
+	l.line = lines;
+	for (size_t i = 0; i < count && frames[i].name[0]; i++) {
+		id = function_of(w, frames[i].name, frames[i].file);
 		if (id < 0)
 			return id;
-		line.function_id = (uint64_t)id;
-		l.n_line = 1;
-		l.line = lines;
+		pprof__line__init(&rows[i]);
+		rows[i].function_id = (uint64_t)id;
+		rows[i].line = frames[i].line;
+		lines[i] = &rows[i];
+		l.n_line = i + 1;
 	}
 	id = profile_encode_intern(&w->locations, &l.base);
 	return id < 0 ? id : id + 1;
@@ -119,8 +145,11 @@ static int64_t location_add(struct pprof *w, int64_t mapping, uint64_t address, 
 
 static int64_t location_of(struct pprof *w, uint32_t location)
 {
+	struct profile_frame frames[PROFILE_LINES_MAX];
+	char text[PROFILE_FRAME_TEXT];
 	struct profile_place place;
 	int64_t id = w->location_ids[location], mapping = 0;
+	size_t count;
 
 	if (id)
 		return id;
@@ -129,8 +158,8 @@ static int64_t location_of(struct pprof *w, uint32_t location)
 		mapping = mapping_of(w, location, &place);
 	if (mapping < 0)
 		return mapping;
-	id = location_add(w, mapping, place.address,
-			  profile_text(w->p, w->p->location_rows[location].name));
+	count = profile_location_chain(w->p, location, frames, text);
+	id = location_add(w, mapping, place.address, frames, count);
 	if (id > 0)
 		w->location_ids[location] = (uint32_t)id;
 	return id;
@@ -150,7 +179,8 @@ static int stack_of(struct pprof *w, const struct profile_sample_key *key,
 		ids[n++] = (uint64_t)id;
 	}
 	for (size_t i = pseudo_count; i-- > 0 && id >= 0;) {
-		id = location_add(w, 0, 0, pseudo.text[i]);
+		id = location_add(w, 0, 0, &(struct profile_frame){pseudo.text[i], "", 0, false},
+				  1);
 		ids[n++] = (uint64_t)id;
 	}
 	return id < 0 ? (int)id : (int)n;
@@ -215,24 +245,25 @@ static int put_sample(struct pprof *w, uint32_t sample)
 	return w->out->err;
 }
 
-/* The entries of a table with their ids. has_functions: Mapping's field 7, by entry. */
+/* The entries of a table with their ids. known: of mappings, by entry. */
 static void put_table(struct pprof *w, unsigned int number, const struct profile_intern *table,
-		      const uint8_t *has_functions)
+		      const uint8_t *known)
 {
-	static const unsigned char has_functions_field[] = {7 << 3, 1};
-
 	for (uint32_t i = 0; i < table->count; i++) {
-		bool flag = has_functions && has_functions[i];
-		unsigned char id[11] = {1 << 3};
-		size_t bytes, id_bytes = 1 + profile_varint(i + 1, id + 1);
+		unsigned char id[11] = {1 << 3}, flags[2 * KNOWN_COUNT];
+		size_t flag_bytes = 0, bytes, id_bytes = 1 + profile_varint(i + 1, id + 1);
 		const void *entry = profile_intern_get(table, i, &bytes);
 
-		profile_out_field(w->out, number,
-				  id_bytes + bytes + (flag ? sizeof(has_functions_field) : 0));
+		for (unsigned int k = 0; known && k < KNOWN_COUNT; k++) {
+			if (!(known[i] >> k & 1))
+				continue;
+			flags[flag_bytes++] = (unsigned char)((7 + k) << 3);
+			flags[flag_bytes++] = 1;
+		}
+		profile_out_field(w->out, number, id_bytes + bytes + flag_bytes);
 		profile_out_bytes(w->out, id, id_bytes);
 		profile_out_bytes(w->out, entry, bytes);
-		if (flag)
-			profile_out_bytes(w->out, has_functions_field, sizeof(has_functions_field));
+		profile_out_bytes(w->out, flags, flag_bytes);
 	}
 }
 
@@ -245,7 +276,7 @@ static int64_t comment(struct pprof *w, const char *key, const char *detail, uin
 }
 
 /* The ledger, and what of the model pprof has no field for. */
-static size_t comments_of(struct pprof *w, int64_t ids[12 + 2 * FLY_DROP_COUNT + FLY_UNNAMED_COUNT])
+static size_t comments_of(struct pprof *w, int64_t ids[COMMENTS_MAX])
 {
 	const struct profile_ledger *l = &w->p->run.ledger;
 	struct profile_totals totals;
@@ -273,6 +304,9 @@ static size_t comments_of(struct pprof *w, int64_t ids[12 + 2 * FLY_DROP_COUNT +
 		if (totals.unnamed_samples[i])
 			ids[n++] = comment(w, "unnamed.", profile_unnamed_name((enum fly_unnamed)i),
 					   totals.unnamed_samples[i]);
+		if (totals.unlined[i])
+			ids[n++] = comment(w, "unlined.", profile_unnamed_name((enum fly_unnamed)i),
+					   totals.unlined[i]);
 	}
 	return n;
 }
@@ -291,14 +325,14 @@ static void put_types(struct pprof *w)
 
 static int put_rest(struct pprof *w)
 {
-	int64_t comments[12 + 2 * FLY_DROP_COUNT + FLY_UNNAMED_COUNT];
+	int64_t comments[COMMENTS_MAX];
 	Pprof__Profile rest = PPROF__PROFILE__INIT;
 	Pprof__ValueType cpu = PPROF__VALUE_TYPE__INIT;
 	uint64_t start, duration, period = w->p->period_ns;
 
 	if (!period)
 		period = w->p->samples.count ? profile_sample_key(w->p, 0)->weight_ns : 1;
-	put_table(w, PROFILE_MAPPING, &w->mappings, w->has_functions);
+	put_table(w, PROFILE_MAPPING, &w->mappings, w->known);
 	put_table(w, PROFILE_LOCATION, &w->locations, NULL);
 	put_table(w, PROFILE_FUNCTION, &w->functions, NULL);
 	profile_window(w->p, &start, &duration);
@@ -383,7 +417,7 @@ static int write_plain(const struct profile *p, struct profile_out *out)
 	err = w.limits && w.location_ids ? put_all(&w) : -ENOMEM;
 	mem_free(MEM_PROFILE, w.location_ids);
 	mem_free(MEM_PROFILE, w.limits);
-	mem_free(MEM_PROFILE, w.has_functions);
+	mem_free(MEM_PROFILE, w.known);
 	profile_intern_done(&w.mappings);
 	profile_intern_done(&w.locations);
 	profile_intern_done(&w.functions);

@@ -74,6 +74,19 @@ int64_t profile_location_add(struct profile *p, uint32_t file, uint64_t address,
 void profile_location_name(struct profile *p, uint32_t location, const char *name,
 			   uint64_t symbol_start);
 void profile_location_unnamed(struct profile *p, uint32_t location, enum fly_unnamed reason);
+/* Where a location's code comes from, innermost first: the calls that were inlined there, then the
+ * function that holds the code. Of that one the name given by profile_location_name counts, and
+ * this one where there is none. Texts may be NULL or "", line 0: not known. A chain that finds no
+ * room is left out; of one longer than PROFILE_LINES_MAX the outer inlined ones are. */
+#define PROFILE_LINES_MAX 64
+struct profile_line {
+	const char *function, *file;
+	uint32_t line;
+};
+void profile_location_lines(struct profile *p, uint32_t location, const struct profile_line *lines,
+			    size_t count);
+/* Why a location has no lines although they were asked for and there may be some. */
+void profile_location_unlined(struct profile *p, uint32_t location, enum fly_unnamed reason);
 /* Walks locations that have neither name nor reason. visit returns 0 to go on. */
 typedef int (*profile_location_visit)(void *ctx, uint32_t location, uint32_t file, uint64_t address,
 				      enum profile_frame_kind kind);
@@ -120,13 +133,17 @@ struct profile_totals {
 	uint64_t stacks, locations, processes, files; /* distinct ones */
 	/* Samples whose leaf has no name, by the reason; [FLY_UNNAMED_NONE]: nobody gave one. */
 	uint64_t unnamed_samples[FLY_UNNAMED_COUNT];
+	/* Locations with lines; of these, with inlined calls; and those whose lines could not be
+	 * had, by the reason. */
+	uint64_t lined, inlined, unlined[FLY_UNNAMED_COUNT];
 };
 void profile_totals_get(const struct profile *p, struct profile_totals *ret);
 struct profile_function {
 	char name[256], module[128];
 	uint64_t self_ns, total_ns;
 };
-/* The n heaviest by self, or by total (recursion counted once), a function being (name, module).
+/* The n heaviest by self, or by total (recursion counted once), a function being (name, module);
+ * inlined calls count as functions.
  * Frames without a name are one function "[unnamed]" of their module; pseudo frames are none.
  * Returns how many were written. */
 size_t profile_top(const struct profile *p, bool by_total, struct profile_function *out, size_t n);
@@ -149,16 +166,20 @@ const struct profile_reason *profile_reason_get(size_t index);
  * "[truncated: depth 32, ring pressure]", or "[incomplete: NAME]" with the name from reasons.def; a
  * sample with no frame and no flag has "[no stack]".
  *
+ * A call that was inlined is a frame of its own: in folded and HTML one more, in pprof and OTLP one
+ * more line of its location, innermost first; files and line numbers are in those two.
+ *
  * folded  comm is the thread's at the time of the sample.
  * pprof   values samples/count and cpu/nanoseconds; labels pid, tid, comm, exe, container, cgroup,
- *         cut; comments flyball.ledger.* and flyball.unnamed.REASON. One mapping for each
+ *         cut; comments flyball.ledger.*, flyball.unnamed.REASON (samples) and
+ *         flyball.unlined.REASON (locations). One mapping for each
  *         executable segment: address - start + offset is the position in the file.
  * OTLP    one resource a process, one Profile a period (its weight), timestamps only. Samples have
- *         thread.id, thread.name and flyball.cut; locations profile.frame.type and
- *         flyball.unnamed_reason. A Mapping must have an identity (build-id or htlhash): a file
- *         without one is named by the attribute flyball.file of its locations instead. The ledger
- *         (flyball.ledger.*) is of the node, so it stands once in a request, on its first Profile:
- *         a sum over Profiles counts it once. Without samples that Profile stands alone.
+ *         thread.id, thread.name and flyball.cut; locations profile.frame.type,
+ *         flyball.unnamed_reason and flyball.unlined_reason. A Mapping must have an identity
+ * (build-id or htlhash): a file without one is named by the attribute flyball.file of its locations
+ * instead. The ledger (flyball.ledger.*) is of the node, so it stands once in a request, on its
+ * first Profile: a sum over Profiles counts it once. Without samples that Profile stands alone.
  * HTML    as the page in ui/ reads it.
  */
 /* 0 or negative errno; called in order with all bytes of the output. */

@@ -29,6 +29,11 @@ void profile_totals_get(const struct profile *p, struct profile_totals *ret)
 		if (frames && !p->location_rows[stack[0]].name)
 			t.unnamed_samples[p->location_rows[stack[0]].unnamed] += count;
 	}
+	for (uint32_t i = 0; i < p->locations.count; i++) {
+		t.lined += p->location_rows[i].lines > 0;
+		t.inlined += profile_location_frames(p, i) > 1;
+		t.unlined[p->location_rows[i].unlined] += p->location_rows[i].unlined > 0;
+	}
 	*ret = t;
 }
 
@@ -43,22 +48,55 @@ struct top {
 	bool by_total;
 };
 
+/* The id of a frame's function; all are known after number_functions. */
+static int64_t function_of(const struct top *top, uint32_t location, size_t index)
+{
+	char text[FUNCTION_TEXT];
+	struct profile_frame frame;
+	int n;
+
+	profile_location_frame(top->p, location, index, &frame);
+	n = snprintf(text, sizeof(text), "%s\x01%s", frame.name[0] ? frame.name : "[unnamed]",
+		     profile_location_module(top->p, location));
+	return strings_add(top->keys, text, n < 0 ? 0 : (size_t)n);
+}
+
 static int number_functions(struct top *top)
 {
 	const struct profile *p = top->p;
-	char text[FUNCTION_TEXT];
 
 	for (uint32_t i = 0; i < p->locations.count; i++) {
-		const char *name = profile_text(p, p->location_rows[i].name);
-		int n = snprintf(text, sizeof(text), "%s\x01%s", name[0] ? name : "[unnamed]",
-				 profile_location_module(p, i));
-		int64_t id = strings_add(top->keys, text, n < 0 ? 0 : (size_t)n);
+		size_t count = profile_location_frames(p, i);
 
-		if (id < 0)
-			return (int)id;
-		top->function_of_location[i] = (uint32_t)id;
+		for (size_t k = 0; k < count; k++) {
+			int64_t id = function_of(top, i, k);
+
+			if (id < 0)
+				return (int)id;
+			/* the last one stays: the function that holds the code */
+			top->function_of_location[i] = (uint32_t)id;
+		}
 	}
 	return 0;
+}
+
+static void weigh_location(struct top *top, uint32_t location, uint32_t sample, uint64_t weight,
+			   bool is_leaf)
+{
+	size_t count = profile_location_frames(top->p, location);
+
+	for (size_t k = 0; k < count; k++) {
+		uint32_t function = top->function_of_location[location];
+
+		if (k + 1 < count)
+			function = (uint32_t)function_of(top, location, k);
+		if (is_leaf && !k)
+			top->self_ns[function] += weight;
+		if (top->seen_in[function] == sample + 1)
+			continue;
+		top->seen_in[function] = sample + 1;
+		top->total_ns[function] += weight;
+	}
 }
 
 static int weigh(struct top *top)
@@ -77,16 +115,8 @@ static int weigh(struct top *top)
 		size_t frames;
 		const uint32_t *stack = profile_stack(p, key->stack, &frames);
 
-		for (size_t k = 0; k < frames; k++) {
-			uint32_t function = top->function_of_location[stack[k]];
-
-			if (!k)
-				top->self_ns[function] += weight;
-			if (top->seen_in[function] == i + 1)
-				continue;
-			top->seen_in[function] = i + 1;
-			top->total_ns[function] += weight;
-		}
+		for (size_t k = 0; k < frames; k++)
+			weigh_location(top, stack[k], i, weight, !k);
 	}
 	return 0;
 }

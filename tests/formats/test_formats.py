@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 BUILD = Path(os.environ.get("FLYBALL_BUILD", ROOT / "build"))
 CACHE = Path(os.environ.get("FLYBALL_CACHE", "/var/cache/flyball-tests"))
 PPROF_VERSION = "v0.0.0-20261105003125-4bf881d7fb0b"
-NAMES = ("empty", "kernel", "jit", "split", "hostile", "large")
+NAMES = ("empty", "kernel", "jit", "split", "hostile", "large", "inlined")
 # comm;outermost;...;innermost VALUE
 FOLDED = re.compile(r"[^;\x00-\x1f\x7f-\x9f]+(?:;[^;\x00-\x1f\x7f-\x9f]+)* [1-9][0-9]*")
 
@@ -178,6 +178,18 @@ def test_google_pprof_shows_labels_and_names(made, pprof):
     assert "flyball.ledger.dropped.ring_full=7" in comments and "flyball.unnamed.no_symbol=" in comments
 
 
+def test_google_pprof_shows_inlined_calls_and_lines(made, pprof):
+    path = made[0] / "inlined.pb.gz"
+    raw = pprof("-raw", path)
+    assert re.search(r"0x1800 M=1 inner;x /src/a.h:7:0 s=0\s+middle /src/a.c:20:0 s=0\s+outer /src/a.c:30:0 s=0", raw)
+    assert "[FN][FL][LN][IN]" in raw, raw
+    tree = pprof("-traces", path)
+    assert re.search(r"inner;x \(inline\)\s+middle \(inline\)\s+outer\s+main", tree), tree
+    lines = pprof("-top", "-lines", "-nodefraction=0", path)
+    assert re.search(r"inner;x /src/a.h:7", lines) and re.search(r"main /src/main.c:60", lines), lines
+    assert "flyball.unlined.reader_failed=1" in pprof("-comments", path)
+
+
 # ------------------------------------------------------------------------------------ OTLP
 
 
@@ -243,6 +255,23 @@ def test_otlp_says_who_and_what(made):
             set(strings_of(request, m.attribute_indices))
     # A location without a mapping that has a file still says which.
     assert any(a.get("flyball.file") == "/gone (x)/prog" for a in locations)
+
+
+def test_otlp_lines_are_innermost_first(made):
+    request = ExportProfilesServiceRequest.FromString((made[0] / "inlined.otlp").read_bytes())
+    d = request.dictionary
+
+    def chain(location):
+        functions = [d.function_table[line.function_index] for line in location.lines]
+        return [(d.string_table[f.name_strindex], d.string_table[f.filename_strindex], line.line)
+                for f, line in zip(functions, location.lines)]
+
+    chains = [chain(location) for location in d.location_table]
+    assert [("inner;x", "/src/a.h", 7), ("middle", "/src/a.c", 20), ("outer", "/src/a.c", 30)] in chains
+    assert [("inner;x", "/src/a.h", 7), ("inlined+0x1a00", "/src/b.c", 3)] in chains
+    assert [("main", "/src/main.c", 60)] in chains and [("broken", "", 0)] in chains
+    reasons = [strings_of(request, loc.attribute_indices).get("flyball.unlined_reason") for loc in d.location_table]
+    assert sorted(filter(None, reasons)) == ["reader_failed"]
 
 
 def test_otlp_json_is_the_same_request(profile):

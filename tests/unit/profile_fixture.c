@@ -6,7 +6,7 @@
 #include <string.h>
 
 const char *const fixture_names[FIXTURE_KINDS] = {
-	"empty", "kernel", "jit", "split", "hostile", "large",
+	"empty", "kernel", "jit", "split", "hostile", "large", "inlined",
 };
 
 struct builder {
@@ -264,6 +264,39 @@ static void fill_large(struct builder *b)
 	}
 }
 
+static void fill_inlined(struct builder *b)
+{
+	static const struct profile_line chain[] = {
+		{"inner;x", "/src/a.h", 7}, {"middle", "/src/a.c", 20}, {"outer", "/src/a.c", 30}};
+	static const struct profile_line call = {"main", "/src/main.c", 60};
+	uint32_t file = elf_file(b, 30, "/usr/bin/inlined");
+	uint32_t owner = process(b, 90, "inlined", "/usr/bin/inlined");
+	uint32_t leaf = frame(b, file, 0x800, PROFILE_USER, "outer", 0);
+	uint32_t plain = frame(b, file, 0x900, PROFILE_USER, "outer", 0);
+	uint32_t nameless = frame(b, file, 0xa00, PROFILE_USER, NULL, FLY_UNNAMED_NO_SYMBOL);
+	uint32_t by_lines = frame(b, file, 0xb00, PROFILE_USER, NULL, FLY_UNNAMED_NO_SYMBOL);
+	uint32_t failed = frame(b, file, 0xc00, PROFILE_USER, "broken", 0);
+	uint32_t root = frame(b, file, 0x710, PROFILE_USER, "main", 0);
+	const struct profile_line unknown[] = {
+		chain[0], {NULL, "/src/b.c", 1}, {"", "/src/b.c", 3}};
+
+	if (b->err)
+		return;
+	profile_location_lines(b->p, leaf, chain, 3);
+	profile_location_lines(b->p, plain, &chain[2], 1);
+	profile_location_lines(b->p, nameless, unknown, 3);
+	profile_location_lines(b->p, by_lines, &chain[1], 2);
+	profile_location_lines(b->p, root, &call, 1);
+	profile_location_unlined(b->p, failed, FLY_UNNAMED_READER_FAILED);
+	for (int i = 0; i < 10; i++) {
+		const uint32_t leaves[] = {leaf,  leaf,	    leaf,     leaf,	plain,
+					   plain, nameless, nameless, by_lines, failed};
+		uint32_t frames[] = {leaves[i], root};
+
+		sample(b, owner, 90, "inlined", 0, 2, frames);
+	}
+}
+
 void fixture_run(struct profile *p)
 {
 	struct profile_run run = {.start_realtime_ns = FIXTURE_START_NS,
@@ -294,7 +327,7 @@ int fixture_fill(struct profile *p, enum fixture_kind kind)
 	static void (*const fill[FIXTURE_KINDS])(struct builder *) = {
 		[FIXTURE_KERNEL_ONLY] = fill_kernel, [FIXTURE_JIT_ONLY] = fill_jit,
 		[FIXTURE_SPLIT] = fill_split,	     [FIXTURE_HOSTILE] = fill_hostile,
-		[FIXTURE_LARGE] = fill_large,
+		[FIXTURE_LARGE] = fill_large,	     [FIXTURE_INLINED] = fill_inlined,
 	};
 	struct builder b = {.p = p, .now_ns = FIXTURE_START_NS};
 

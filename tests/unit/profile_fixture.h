@@ -10,6 +10,7 @@
 
 /* Kinds of profile, by name. hostile: every frame kind, every cut, every unnamed reason, names
  * nobody would choose. 0, or the first negative errno of the profile. */
+/* inlined: lines and inlined calls; main(60) calls outer, which holds middle and inner. */
 enum fixture_kind {
 	FIXTURE_EMPTY,
 	FIXTURE_KERNEL_ONLY,
@@ -17,6 +18,7 @@ enum fixture_kind {
 	FIXTURE_SPLIT,
 	FIXTURE_HOSTILE,
 	FIXTURE_LARGE,
+	FIXTURE_INLINED,
 	FIXTURE_KINDS
 };
 extern const char *const fixture_names[FIXTURE_KINDS];

@@ -343,6 +343,58 @@ static void totals__top__counts_recursion_once(void **state)
 	profile_free(p);
 }
 
+static void totals__inlined_calls__count_as_functions(void **state)
+{
+	const struct profile_options options = {.period_ns = FIXTURE_PERIOD_NS};
+	struct profile_function top[8];
+	struct profile_totals totals;
+	struct profile *p;
+
+	(void)state;
+	assert_int_equal(profile_new(&options, &p), 0);
+	assert_int_equal(fixture_fill(p, FIXTURE_INLINED), 0);
+	assert_int_equal(profile_top(p, false, top, 8), 4);
+	assert_string_equal(top[0].name, "inner;x");
+	assert_int_equal(top[0].self_ns, 6 * FIXTURE_PERIOD_NS);
+	assert_string_equal(top[1].name, "outer");
+	assert_int_equal(top[1].self_ns, 2 * FIXTURE_PERIOD_NS);
+	assert_int_equal(top[1].total_ns, 7 * FIXTURE_PERIOD_NS);
+	assert_string_equal(top[2].name, "middle");
+	assert_int_equal(top[2].total_ns, 5 * FIXTURE_PERIOD_NS);
+	profile_totals_get(p, &totals);
+	assert_int_equal(totals.lined, 5);
+	assert_int_equal(totals.inlined, 3);
+	assert_int_equal(totals.unlined[FLY_UNNAMED_READER_FAILED], 1);
+	assert_int_equal(totals.unlined[FLY_UNNAMED_NONE], 0);
+	profile_free(p);
+}
+
+static void model__long_chains__keep_both_ends(void **state)
+{
+	const struct profile_options options = {.period_ns = FIXTURE_PERIOD_NS};
+	struct profile_line lines[PROFILE_LINES_MAX + 10];
+	struct profile_frame frame;
+	struct profile *p;
+
+	(void)state;
+	assert_int_equal(profile_new(&options, &p), 0);
+	assert_int_equal(fixture_fill(p, FIXTURE_SPLIT), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(lines); i++)
+		lines[i] = (struct profile_line){"call", "f.c", (uint32_t)i};
+	profile_location_lines(p, 0, lines, ARRAY_SIZE(lines));
+	assert_int_equal(profile_location_frames(p, 0), PROFILE_LINES_MAX);
+	profile_location_frame(p, 0, 0, &frame);
+	assert_int_equal(frame.line, 0);
+	profile_location_frame(p, 0, PROFILE_LINES_MAX - 1, &frame);
+	assert_int_equal(frame.line, ARRAY_SIZE(lines) - 1);
+	assert_false(frame.is_inlined);
+	/* Of what does not exist, and of nothing: no effect. */
+	profile_location_lines(p, 1 << 20, lines, 1);
+	profile_location_lines(p, 1, lines, 0);
+	assert_int_equal(profile_location_frames(p, 1), 1);
+	profile_free(p);
+}
+
 static void totals__unnamed_frames__are_one_function_a_module(void **state)
 {
 	const uint32_t leaves[] = {0, 1};
@@ -389,6 +441,8 @@ int main(void)
 		cmocka_unit_test(model__no_memory__is_an_error_and_no_leak),
 		cmocka_unit_test(ledger__is_exact_only_when_all_sides_agree),
 		cmocka_unit_test(totals__top__counts_recursion_once),
+		cmocka_unit_test(totals__inlined_calls__count_as_functions),
+		cmocka_unit_test(model__long_chains__keep_both_ends),
 		cmocka_unit_test(totals__unnamed_frames__are_one_function_a_module),
 		cmocka_unit_test(reasons__come_from_the_list),
 	};

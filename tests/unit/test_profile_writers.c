@@ -118,6 +118,45 @@ static void folded__split__reads_as_promised(void **state)
 	profile_free(p);
 }
 
+static void folded__inlined_calls__are_frames_of_their_own(void **state)
+{
+	struct profile *p = make(FIXTURE_INLINED);
+	struct fixture_bytes bytes;
+
+	(void)state;
+	write_to(p, PROFILE_FOLDED, false, &bytes);
+	assert_string_equal((char *)bytes.data,
+			    "inlined;main;broken 10101010\n"
+			    "inlined;main;inlined+0x1a00;inner:x_[i] 20202020\n"
+			    "inlined;main;outer 20202020\n"
+			    "inlined;main;outer;middle_[i] 10101010\n"
+			    "inlined;main;outer;middle_[i];inner:x_[i] 40404040\n");
+	fixture_bytes_done(&bytes);
+	profile_free(p);
+}
+
+static void frames__chain__keeps_files_and_lines(void **state)
+{
+	struct profile *p = make(FIXTURE_INLINED);
+	struct profile_frame frames[PROFILE_LINES_MAX];
+	char text[PROFILE_FRAME_TEXT];
+
+	(void)state;
+	assert_int_equal(profile_location_chain(p, 0, frames, text), 3);
+	assert_string_equal(frames[0].name, "inner;x");
+	assert_string_equal(frames[0].file, "/src/a.h");
+	assert_int_equal(frames[0].line, 7);
+	assert_true(frames[0].is_inlined && frames[1].is_inlined && !frames[2].is_inlined);
+	assert_string_equal(frames[2].name, "outer");
+	assert_int_equal(frames[2].line, 30);
+	/* A call without a name is left out; the code's own is its address then. */
+	assert_int_equal(profile_location_chain(p, 2, frames, text), 2);
+	assert_string_equal(frames[1].name, "inlined+0x1a00");
+	assert_int_equal(frames[1].line, 3);
+	assert_string_equal(profile_location_text(p, 3, text), "outer");
+	profile_free(p);
+}
+
 static void folded__kernel_and_jit__carry_their_mark(void **state)
 {
 	struct fixture_bytes bytes;
@@ -308,6 +347,8 @@ int main(void)
 		cmocka_unit_test(write__two_calls__equal_bytes),
 		cmocka_unit_test(write__sink_error__comes_back),
 		cmocka_unit_test(folded__split__reads_as_promised),
+		cmocka_unit_test(folded__inlined_calls__are_frames_of_their_own),
+		cmocka_unit_test(frames__chain__keeps_files_and_lines),
 		cmocka_unit_test(folded__kernel_and_jit__carry_their_mark),
 		cmocka_unit_test(frames__unnamed__say_module_and_address),
 		cmocka_unit_test(frames__places__give_file_positions),
