@@ -42,7 +42,7 @@ struct agent_record_options {
 	const char *command_line;     /* for titles */
 	const char *debuginfod_urls;  /* NULL: no server is asked */
 	const char *debuginfod_cache; /* NULL: HELPERS_FETCH_CACHE */
-	bool per_thread, no_symbols, json;
+	bool per_thread, no_symbols, no_inlines, json;
 };
 
 /* Bits 1 << fd of what was closed when the program started (main has put /dev/null there). */

@@ -208,6 +208,9 @@ static void batch_done(void *ctx, const struct helpers_result *result)
 	struct batch *batch = ctx;
 
 	batch->names->pending--;
+	for (size_t i = 0; i < batch->count && !result->err; i++)
+		lines_add(batch->names->opt.lines, batch->file, batch->items[i].location,
+			  batch->items[i].address);
 	if (result->err == -ECANCELED)
 		batch_fail(batch, FLY_UNNAMED_NO_TIME);
 	else if (result->err)

@@ -30,6 +30,8 @@
 #define SETTLE_DEADLINE_NS  500000000ULL
 #define NAME_DEADLINE_NS    5000000000ULL
 #define FETCH_DEADLINE_NS   2000000000ULL /* for debuginfod, once the recording is over */
+#define LINE_DEADLINE_NS    1500000000ULL
+#define LINES_EVERY_NS	    3000000000ULL
 #define COMMAND_DEADLINE_NS 5000000000ULL
 #define CLOCK_STEP_NS	    5000000
 
@@ -44,6 +46,7 @@ struct recording {
 	struct naming *naming;
 	struct helpers_fetch *fetch;
 	struct debugfiles *debugfiles;
+	struct lines *lines;
 	struct jit *jit;
 	struct intake *intake;
 	struct kernel *kernel;
@@ -57,7 +60,7 @@ struct recording {
 	size_t pids_left;
 	uint64_t start_ns, start_realtime_ns;
 	int64_t realtime_offset_ns;
-	uint64_t next_ask_ns, next_cost_ns, next_progress_ns;
+	uint64_t next_ask_ns, next_lines_ns, next_cost_ns, next_progress_ns;
 	int exit_status; /* of the command; -1: not ended */
 	int end_signal;	 /* that ended the recording, 0: none */
 	bool is_over, ended_command, signal_from_terminal;
@@ -148,6 +151,7 @@ static int make_parts(struct recording *r, struct why *why)
 	struct naming_options naming = {.helpers = r->helpers, .no_symbols = r->opt->no_symbols};
 	struct debugfiles_options debug = {.helpers = r->helpers, .fetch = r->fetch};
 	struct jit_options jit = {.helpers = r->helpers, .no_symbols = r->opt->no_symbols};
+	struct lines_options lines = {.helpers = r->opt->no_inlines ? NULL : r->helpers};
 	struct intake_options intake = {.depth = (uint16_t)r->opt->kernel.depth};
 
 	if (process_tracker_new(&process, &r->tracker) || profile_new(&profile, &r->profile))
@@ -158,6 +162,11 @@ static int make_parts(struct recording *r, struct why *why)
 	if (debugfiles_new(&debug, &r->debugfiles))
 		return why_set(why, -ENOMEM, "out of memory");
 	naming.debugfiles = r->debugfiles;
+	lines.tracker = r->tracker;
+	lines.profile = r->profile;
+	if (lines_new(&lines, &r->lines))
+		return why_set(why, -ENOMEM, "out of memory");
+	naming.lines = r->lines;
 	if (naming_new(&naming, &r->naming))
 		return why_set(why, -ENOMEM, "out of memory");
 	intake.naming = jit.naming = r->naming;
@@ -398,6 +407,10 @@ static void turn(struct recording *r, uint64_t now, bool is_final)
 		naming_ask(r->naming);
 	}
 	jit_ask(r->jit, now);
+	if (now >= r->next_lines_ns) {
+		r->next_lines_ns = now + LINES_EVERY_NS;
+		lines_ask(r->lines);
+	}
 	if (now >= r->next_cost_ns) {
 		r->next_cost_ns = now + COST_EVERY_NS;
 		cost_sample(&r->cost, r->helpers, r->fetch);
@@ -442,6 +455,22 @@ static void loop(struct recording *r)
 
 /* ---------------------------------------------------------------- end */
 
+static size_t samples_left(const struct recording *r)
+{
+	return intake_waiting(r->intake);
+}
+
+static size_t names_left(const struct recording *r)
+{
+	return naming_pending(r->naming) + naming_blocked(r->naming) + jit_left(r->jit) +
+	       debugfiles_left(r->debugfiles, clock_monotonic_ns());
+}
+
+static size_t places_left(const struct recording *r)
+{
+	return lines_left(r->lines);
+}
+
 static void settle(struct recording *r, size_t (*left)(const struct recording *),
 		   uint64_t deadline_ns)
 {
@@ -457,18 +486,10 @@ static void settle(struct recording *r, size_t (*left)(const struct recording *)
 		intake_flush(r->intake, now, false);
 		naming_ask(r->naming);
 		jit_ask(r->jit, now);
+		/* What was asked before may have left some open. */
+		if (left == places_left)
+			lines_ask(r->lines);
 	}
-}
-
-static size_t samples_left(const struct recording *r)
-{
-	return intake_waiting(r->intake);
-}
-
-static size_t names_left(const struct recording *r)
-{
-	return naming_pending(r->naming) + naming_blocked(r->naming) + jit_left(r->jit) +
-	       debugfiles_left(r->debugfiles, clock_monotonic_ns());
 }
 
 /* The command outlived the recording. With a duration it is ended as timeout(1) would; a signal
@@ -550,6 +571,9 @@ static void finish_samples(struct recording *r)
 	settle(r, names_left, NAME_DEADLINE_NS);
 	jit_finish(r->jit);
 	debugfiles_finish(r->debugfiles);
+	lines_ask(r->lines);
+	settle(r, places_left, LINE_DEADLINE_NS);
+	lines_finish(r->lines);
 	naming_finish(r->naming);
 	intake_refresh(r->intake);
 }
@@ -657,6 +681,7 @@ static void recording_done(struct recording *r)
 	intake_free(r->intake);
 	jit_free(r->jit);
 	naming_free(r->naming);
+	lines_free(r->lines);
 	process_tracker_free(r->tracker);
 	profile_free(r->profile);
 	for (size_t i = 0; i < r->output_count; i++)

@@ -11,6 +11,7 @@
 struct debugfiles;
 struct intake;
 struct jit;
+struct lines;
 struct naming;
 
 /* ---------------------------------------------------------------- intake.c: events to samples */
@@ -40,6 +41,7 @@ void intake_refresh(struct intake *in);
 struct naming_options {
 	struct process_tracker *tracker;
 	struct profile *profile;
+	struct lines *lines;	 /* is told what has its name */
 	struct helpers *helpers; /* NULL with no_symbols */
 	struct debugfiles *debugfiles;
 	bool no_symbols;
@@ -107,6 +109,25 @@ void jit_end(struct jit *jit);
 size_t jit_left(const struct jit *jit);
 /* Reasons for what has no name. */
 void jit_finish(struct jit *jit);
+
+/* ---------------------------------------------------------------- lines.c: lines, inlined calls */
+struct lines_options {
+	struct process_tracker *tracker;
+	struct profile *profile;
+	struct helpers *helpers; /* NULL: nothing is asked */
+};
+int lines_new(const struct lines_options *options, struct lines **ret);
+/* After helpers_stop: answers come until then. */
+void lines_free(struct lines *lines);
+/* A location whose name was answered; file is the tracker's, address the linker's. */
+void lines_add(struct lines *lines, int32_t file, uint32_t location, uint64_t address);
+/* Asks for what was added. Large requests are cheaper than many: every few seconds, and at the end.
+ * Names go before all of them. */
+void lines_ask(struct lines *lines);
+/* Locations without answer. */
+size_t lines_left(const struct lines *lines);
+/* No more answers count. */
+void lines_finish(struct lines *lines);
 
 /* ---------------------------------------------------------------- output.c: files */
 struct output;

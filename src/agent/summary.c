@@ -42,6 +42,27 @@ static void print_ledger(const struct summary *s, FILE *to)
 		l->ticks, l->idle, l->filtered, l->taken, l->missed_by_kernel);
 }
 
+/* Most files have no lines: silence then. */
+static void print_lines(const struct profile_totals *totals, FILE *to)
+{
+	bool has_unlined = false;
+
+	if (totals->lined)
+		fprintf(to,
+			"  lines      of %" PRIu64 " places in %" PRIu64 ", %" PRIu64
+			" with inlined calls\n",
+			totals->lined, totals->locations, totals->inlined);
+	for (int i = 1; i < FLY_UNNAMED_COUNT; i++) {
+		if (!totals->unlined[i])
+			continue;
+		fprintf(to, "%s%" PRIu64 " %s", has_unlined ? ", " : "  no lines   ",
+			totals->unlined[i], profile_unnamed_name(i));
+		has_unlined = true;
+	}
+	if (has_unlined)
+		fputs(" (places; their names are not affected)\n", to);
+}
+
 static void print_stacks(const struct summary *s, FILE *to)
 {
 	struct profile_totals totals;
@@ -63,6 +84,7 @@ static void print_stacks(const struct summary *s, FILE *to)
 	}
 	if (has_unnamed)
 		fputs(" (samples whose innermost frame has no name)\n", to);
+	print_lines(&totals, to);
 }
 
 static void print_cost(const struct summary *s, FILE *to)
@@ -160,6 +182,19 @@ static json_t *json_stacks(const struct summary *s)
 			 "unnamed", unnamed);
 }
 
+static json_t *json_lines(const struct summary *s)
+{
+	struct profile_totals totals;
+	json_t *missing = json_object();
+
+	profile_totals_get(s->profile, &totals);
+	for (int i = 1; i < FLY_UNNAMED_COUNT; i++)
+		json_object_set_new(missing, profile_unnamed_name(i), number(totals.unlined[i]));
+	return json_pack("{s:o,s:o,s:o,s:o}", "places", number(totals.locations), "lined",
+			 number(totals.lined), "inlined", number(totals.inlined), "missing",
+			 missing);
+}
+
 static json_t *json_cost(const struct summary *s)
 {
 	return json_pack("{s:o,s:o,s:o,s:n,s:o,s:{s:s}}", "own_user_ns",
@@ -218,12 +253,12 @@ int summary_print_json(const struct summary *s, FILE *to)
 	for (size_t i = 0; i < s->file_count; i++)
 		json_array_append_new(files, json_text(s->files[i]));
 	o = json_pack(
-		"{s:o,s:o,s:o,s:o,s:i,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "duration_ns",
+		"{s:o,s:o,s:o,s:o,s:i,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "duration_ns",
 		number(s->run->duration_ns), "cpus", number(s->run->cpus), "hz", number(s->run->hz),
 		"command", json_command(s), "own_status", s->own_status, "exit_status",
 		s->exit_status >= 0 ? number((uint64_t)s->exit_status) : json_null(), "kinds",
-		json_kinds(s), "stacks", json_stacks(s), "cost", json_cost(s), "kernel_memory",
-		json_memory(s->memory), "files", files, "helpers",
+		json_kinds(s), "stacks", json_stacks(s), "lines", json_lines(s), "cost",
+		json_cost(s), "kernel_memory", json_memory(s->memory), "files", files, "helpers",
 		json_pack("{s:o,s:o,s:o}", "opener_restarts", number(s->helpers->opener_restarts),
 			  "reader_restarts", number(s->helpers->reader_restarts), "stuck",
 			  number(s->helpers->stuck)));

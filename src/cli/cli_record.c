@@ -20,6 +20,7 @@ enum {
 	KEY_PER_THREAD,
 	KEY_NO_KERNEL,
 	KEY_NO_SYMBOLS,
+	KEY_NO_INLINES,
 	KEY_CGROUP,
 	KEY_DEBUGINFOD,
 	KEY_DEBUGINFOD_CACHE,
@@ -45,6 +46,7 @@ static const struct argp_option record_options[] = {
 	 2},
 	{"debuginfod-cache", KEY_DEBUGINFOD_CACHE, "DIR", 0,
 	 "Keep these files there (default " HELPERS_FETCH_CACHE ")", 2},
+	{"no-inlines", KEY_NO_INLINES, NULL, 0, "Read no source lines and no inlined calls", 2},
 	{"ring", KEY_RING, "SIZE", 0, "Ring buffer, a power of two (default 1MiB)", 2},
 	{"kernel-memory", KEY_KERNEL_MEMORY, "SIZE", 0,
 	 "Budget of kernel memory (default: 2.5 % of RAM, at most 64MiB)", 2},
@@ -160,6 +162,9 @@ static int parse_option(int key, char *arg, struct parsed *p)
 			return cli_usage_error("record",
 					       "--debuginfod-cache %s: give a path from /", arg);
 		p->opt.debuginfod_cache = arg;
+		return 0;
+	case KEY_NO_INLINES:
+		p->opt.no_inlines = true;
 		return 0;
 	case 'o':
 		return add_output(p, arg);

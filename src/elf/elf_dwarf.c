@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <zconf.h>
 #include <zlib.h>
 #include <zstd.h>
 

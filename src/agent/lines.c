@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * lines: asks where the code of named locations comes from: source lines and inlined calls.
+ * Locations are kept here by file until they are asked for. A file without lines, or on which
+ * reading them failed, is not asked again; what ran out of time is, as long as each answer brings
+ * something.
+ */
+#include "record_private.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#define WANTED_MAX (1U << 20)
+#define FILES_MAX  (1U << 24)
+#define CUT_MAX	   8 /* answers of one file that did not reach all they were asked */
+
+struct wanted {
+	int32_t file; /* of the tracker */
+	uint32_t location;
+	uint64_t address; /* link-time */
+};
+
+struct file_state {
+	uint8_t reason; /* enum fly_unnamed: not to be asked any more; NO_LINES is not told */
+	uint8_t cuts;
+};
+
+struct lines {
+	struct lines_options opt;
+	struct wanted *wanted;
+	size_t count, cap;
+	struct file_state *files;
+	size_t file_count, file_cap;
+	size_t asked; /* locations in flight */
+	struct batch *in_flight;
+};
+
+struct batch {
+	struct lines *lines;
+	struct batch *prev, *next; /* in flight */
+	size_t count;
+	struct wanted items[];
+};
+
+int lines_new(const struct lines_options *options, struct lines **ret)
+{
+	struct lines *lines = mem_alloc(MEM_AGENT, sizeof(*lines));
+
+	if (!lines)
+		return -ENOMEM;
+	lines->opt = *options;
+	*ret = lines;
+	return 0;
+}
+
+void lines_free(struct lines *lines)
+{
+	if (!lines)
+		return;
+	mem_free(MEM_AGENT, lines->wanted);
+	mem_free(MEM_AGENT, lines->files);
+	mem_free(MEM_AGENT, lines);
+}
+
+static struct file_state *state_of(struct lines *lines, int32_t file)
+{
+	void *p = lines->files;
+
+	if (file < 0 || mem_grow(MEM_AGENT, &p, &lines->file_cap, (size_t)file + 1, FILES_MAX,
+				 sizeof(*lines->files)))
+		return NULL;
+	lines->files = p;
+	if (lines->file_count <= (size_t)file) {
+		memset(lines->files + lines->file_count, 0,
+		       ((size_t)file + 1 - lines->file_count) * sizeof(*lines->files));
+		lines->file_count = (size_t)file + 1;
+	}
+	return &lines->files[file];
+}
+
+static void unlined(struct lines *lines, const struct wanted *w, uint32_t reason)
+{
+	/* A file that has none is no failure. */
+	if (reason && reason != FLY_UNNAMED_NO_LINES)
+		profile_location_unlined(lines->opt.profile, w->location, reason);
+}
+
+void lines_add(struct lines *lines, int32_t file, uint32_t location, uint64_t address)
+{
+	const struct wanted w = {file, location, address};
+	const struct file_state *state;
+	void *p;
+
+	if (!lines->opt.helpers || file < 0 || process_file_get(lines->opt.tracker, file)->is_vdso)
+		return;
+	state = state_of(lines, file);
+	if (!state || state->reason) {
+		unlined(lines, &w, state ? state->reason : FLY_UNNAMED_NAMES_FULL);
+		return;
+	}
+	p = lines->wanted;
+	if (mem_grow(MEM_AGENT, &p, &lines->cap, lines->count + 1, WANTED_MAX,
+		     sizeof(*lines->wanted))) {
+		unlined(lines, &w, FLY_UNNAMED_NAMES_FULL);
+		return;
+	}
+	lines->wanted = p;
+	lines->wanted[lines->count++] = w;
+}
+
+static void set_lines(struct lines *lines, const struct wanted *w, const struct helpers_line *line)
+{
+	struct profile_line rows[HELPERS_FRAMES_MAX];
+	size_t n = line->frame_count < HELPERS_FRAMES_MAX ? line->frame_count : HELPERS_FRAMES_MAX;
+
+	for (size_t i = 0; i < n; i++)
+		rows[i] = (struct profile_line){line->frames[i].function, line->frames[i].file,
+						line->frames[i].line};
+	profile_location_lines(lines->opt.profile, w->location, rows, n);
+}
+
+/* Items and answer are both by address; several items may share one. */
+static void batch_answer(struct batch *batch, const struct helpers_result *result)
+{
+	struct lines *lines = batch->lines;
+	struct file_state *state = state_of(lines, batch->items[0].file);
+	size_t late = 0;
+
+	for (size_t i = 0, j = 0; i < batch->count; i++) {
+		const struct wanted *w = &batch->items[i];
+		const struct helpers_line *line;
+
+		while (j < result->line_count && result->lines[j].vaddr < w->address)
+			j++;
+		line = j < result->line_count && result->lines[j].vaddr == w->address
+			       ? &result->lines[j]
+			       : NULL;
+		if (line && line->frame_count)
+			set_lines(lines, w, line);
+		else if (line && line->unnamed == FLY_UNNAMED_LINES_TIME)
+			batch->items[late++] = *w;
+		else
+			unlined(lines, w, line ? line->unnamed : 0);
+	}
+	if (!late)
+		return;
+	if (state && (late == batch->count || ++state->cuts >= CUT_MAX))
+		state->reason = FLY_UNNAMED_LINES_TIME;
+	for (size_t i = 0; i < late; i++)
+		lines_add(lines, batch->items[i].file, batch->items[i].location,
+			  batch->items[i].address);
+}
+
+static void batch_done(void *ctx, const struct helpers_result *result)
+{
+	struct batch *batch = ctx;
+	struct lines *lines = batch->lines;
+	uint32_t reason = result->unnamed ? result->unnamed : FLY_UNNAMED_READER_FAILED;
+
+	lines->asked -= batch->count;
+	DL_DELETE(lines->in_flight, batch);
+	if (!result->err) {
+		batch_answer(batch, result);
+	} else {
+		struct file_state *state = state_of(lines, batch->items[0].file);
+
+		if (result->err == -ECANCELED)
+			reason = FLY_UNNAMED_LINES_TIME;
+		if (state)
+			state->reason = (uint8_t)reason;
+		for (size_t i = 0; i < batch->count; i++)
+			unlined(lines, &batch->items[i], reason);
+	}
+	mem_free(MEM_AGENT, batch);
+}
+
+/* Returns how many of items it took; 0: come back. */
+static size_t ask_batch(struct lines *lines, const struct process_file *file,
+			const struct wanted *items, size_t count)
+{
+	size_t take = count < HELPERS_LINES_MAX ? count : HELPERS_LINES_MAX;
+	uint64_t addresses[HELPERS_LINES_MAX];
+	struct batch *batch = mem_alloc(MEM_AGENT, sizeof(*batch) + take * sizeof(batch->items[0]));
+
+	if (!batch)
+		return 0;
+	batch->lines = lines;
+	batch->count = take;
+	memcpy(batch->items, items, take * sizeof(batch->items[0]));
+	for (size_t i = 0; i < take; i++)
+		addresses[i] = items[i].address;
+	if (helpers_lines(lines->opt.helpers, &file->open, addresses, take, batch_done, batch)) {
+		mem_free(MEM_AGENT, batch);
+		return 0;
+	}
+	lines->asked += take;
+	DL_APPEND(lines->in_flight, batch);
+	return take;
+}
+
+static int compare_wanted(const void *a, const void *b)
+{
+	const struct wanted *x = a, *y = b;
+
+	if (x->file != y->file)
+		return x->file < y->file ? -1 : 1;
+	return (x->address > y->address) - (x->address < y->address);
+}
+
+/* One request for each file: the next ones follow when it is known whether it has lines. */
+void lines_ask(struct lines *lines)
+{
+	size_t kept = 0;
+
+	if (lines->asked || !lines->count)
+		return;
+	qsort(lines->wanted, lines->count, sizeof(*lines->wanted), compare_wanted);
+	for (size_t i = 0, n, took; i < lines->count; i += n) {
+		struct wanted *items = lines->wanted + i;
+		const struct file_state *state = state_of(lines, items->file);
+
+		for (n = 1; i + n < lines->count && items[n].file == items->file;)
+			n++;
+		if (state && state->reason) {
+			for (size_t k = 0; k < n; k++)
+				unlined(lines, &items[k], state->reason);
+			continue;
+		}
+		took = ask_batch(lines, process_file_get(lines->opt.tracker, items->file), items,
+				 n);
+		memmove(lines->wanted + kept, items + took, (n - took) * sizeof(*items));
+		kept += n - took;
+	}
+	lines->count = kept;
+}
+
+size_t lines_left(const struct lines *lines)
+{
+	return lines->count + lines->asked;
+}
+
+void lines_finish(struct lines *lines)
+{
+	for (size_t i = 0; i < lines->count; i++)
+		unlined(lines, &lines->wanted[i], FLY_UNNAMED_LINES_TIME);
+	lines->count = 0;
+	for (const struct batch *b = lines->in_flight; b; b = b->next) {
+		for (size_t i = 0; i < b->count; i++)
+			unlined(lines, &b->items[i], FLY_UNNAMED_LINES_TIME);
+	}
+}
