@@ -15,6 +15,7 @@
 #define BATCH	       2048
 #define KSYMBOLS_MAX   4096
 #define LOCATION_ASKED 1
+#define FILES_TOLD_MAX 8
 
 struct ksymbol {
 	uint64_t address;
@@ -31,6 +32,8 @@ struct naming {
 	struct ksymbol *ksymbols;
 	size_t ksymbol_count, ksymbol_cap;
 	size_t pending, blocked;
+	int32_t told[FILES_TOLD_MAX]; /* tracker's files that a warning was about */
+	size_t told_count;
 };
 
 /* One batch in flight: which locations its answers belong to. */
@@ -150,6 +153,27 @@ static int compare_open(const void *a, const void *b)
 	return (x->address > y->address) - (x->address < y->address);
 }
 
+/* A file that is at fault itself is told of once. Anybody can bring thousands: the first few. */
+static void file_tell(struct naming *names, int32_t tracker_file, uint32_t reason, const char *what)
+{
+	const char *path = process_file_get(names->opt.tracker, tracker_file)->path;
+	char printable[512];
+
+	if (reason != FLY_UNNAMED_FILE_INVALID && reason != FLY_UNNAMED_READER_FAILED)
+		return;
+	for (size_t i = 0; i < names->told_count; i++) {
+		if (names->told[i] == tracker_file)
+			return;
+	}
+	if (names->told_count == FILES_TOLD_MAX)
+		return;
+	names->told[names->told_count++] = tracker_file;
+	text_print(path, strlen(path), printable, sizeof(printable));
+	log_warn("no names from %s: %s", printable, what);
+	if (names->told_count == FILES_TOLD_MAX)
+		log_warn("more files that cannot be read are not listed here");
+}
+
 static void batch_fail(struct batch *batch, uint32_t reason)
 {
 	for (size_t i = 0; i < batch->count; i++)
@@ -213,9 +237,10 @@ static void batch_done(void *ctx, const struct helpers_result *result)
 			  batch->items[i].address);
 	if (result->err == -ECANCELED)
 		batch_fail(batch, FLY_UNNAMED_NO_TIME);
-	else if (result->err)
+	else if (result->err) {
+		file_tell(batch->names, batch->file, result->unnamed, result->text);
 		batch_fail(batch, result->unnamed);
-	else
+	} else
 		batch_take(batch, result);
 	mem_free(MEM_AGENT, batch);
 }
@@ -314,6 +339,10 @@ static void ask_file(struct naming *names, int32_t tracker_file, const struct op
 			took = ask_batch(names, tracker_file, items + done, count - done);
 		names->blocked += count - done;
 	} else if (file->state == PROCESS_FILE_FAILED) {
+		file_tell(names, tracker_file, file->unnamed,
+			  file->unnamed == FLY_UNNAMED_FILE_INVALID
+				  ? "it is no ELF file that can be read, or it is damaged"
+				  : "the reader process ended while it worked on it");
 		fail_all(names, items, count, file->unnamed);
 	} else {
 		process_file_want(names->opt.tracker, tracker_file);

@@ -247,7 +247,7 @@ def test_output_directory_removed_meanwhile(tmp_path):
 
 
 @pytest.mark.parametrize("program", ["deep.badshdr", "deep.shortnote", "deep.gzbomb", "deep.noshdr",
-                                     "deep.truncsym", "deep.hugesym", "deep.badstr"])
+                                     "deep.truncsym", "deep.hugesym", "deep.badstr", "deep.2shstr"])
 def test_damaged_elf_that_runs(program, tmp_path, targets, cases):
     """Delivered, named or by module and offset; others unaffected; no crash, no hang."""
     bad, good = targets.start(cases / program, 5), targets.start(cases / "deep", 5)
