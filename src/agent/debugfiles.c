@@ -175,6 +175,17 @@ static void verdict(struct debug_file *f, int err)
 	helpers_fetch_verdict(f->all->opt.fetch, info->build_id, info->build_id_len, !err);
 }
 
+/* Of a file whose debug file gave no names. Bytes from a server that are not the file say nothing
+ * of the program's own file: there is none. */
+static uint32_t reason_of(const struct debug_file *f, const struct helpers_result *result)
+{
+	if (result->err == -ECANCELED)
+		return FLY_UNNAMED_NO_TIME;
+	if (result->unnamed == FLY_UNNAMED_FILE_INVALID && f->state == FETCHED)
+		return FLY_UNNAMED_NO_SYMBOL;
+	return result->unnamed ? result->unnamed : FLY_UNNAMED_NO_SYMBOL;
+}
+
 static void ask_done(void *ctx, const struct helpers_result *result)
 {
 	struct ask *ask = ctx;
@@ -189,9 +200,8 @@ static void ask_done(void *ctx, const struct helpers_result *result)
 		   !items_add(f, ask->items, ask->count)) {
 		ask_servers(f);
 	} else {
-		items_fail(f, ask->items, ask->count,
-			   result->err == -ECANCELED ? FLY_UNNAMED_NO_TIME : result->unnamed);
-		become_none(f, FLY_UNNAMED_NO_SYMBOL);
+		become_none(f, reason_of(f, result));
+		items_fail(f, ask->items, ask->count, f->reason);
 	}
 	mem_free(MEM_AGENT, ask);
 	if (result->err != -ECANCELED)
