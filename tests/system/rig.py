@@ -126,6 +126,31 @@ def is_burning(pid):
     return wait_for(lambda: cpu_seconds(pid) >= 0.05, f"process {pid} spends CPU time")
 
 
+def burn_every_cpu(targets, *argv):
+    """A target on each CPU, past its start: the machine is busy whatever else runs, so every CPU has its ticks.
+    Some virtual machines deliver none to an idle CPU, to nobody."""
+    started = [targets.start("taskset", "-c", cpu, *argv) for cpu in sorted(os.sched_getaffinity(0))]
+    for target in started:
+        is_burning(target.pid)
+    return started
+
+
+def has_perf_events(pid):
+    """Whether a process holds an open perf event; files that it closes meanwhile are none."""
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            if "perf_event" in os.readlink(f"/proc/{pid}/fd/{fd}"):
+                return True
+    return False
+
+
+def busy_ns():
+    """CPU time that was not idle since the start of the machine, over all CPUs, as /proc/stat says it."""
+    words = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+    user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, words[1:9])
+    return (user + nice + system + irq + softirq + steal) * SECOND // os.sysconf("SC_CLK_TCK")
+
+
 def threads(pid):
     return [int(t) for t in os.listdir(f"/proc/{pid}/task")]
 

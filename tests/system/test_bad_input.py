@@ -227,7 +227,9 @@ def test_stdout_that_closes(tmp_path, targets, workloads):
     assert rig.Folded((tmp_path / "x.folded").read_bytes()).total > 0
 
 
-def test_output_directory_removed_meanwhile(tmp_path):
+def test_output_directory_removed_meanwhile(tmp_path, targets, workloads):
+    target = targets.start(workloads / "split", 600)
+    rig.is_burning(target.pid)
     (tmp_path / "sub").mkdir()
     recorder = rig.Recorder(tmp_path, "-a", "-o", tmp_path / "sub" / "x.folded")
     try:

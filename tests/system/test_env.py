@@ -108,7 +108,7 @@ def test_43_budget_is_a_limit(tmp_path):
 def test_46_loss_is_told(tmp_path, targets, cases):
     """A stopped agent under a flood of threads and processes: what is taken and lost is all there was."""
     stop = 20 if rig.LONG else 3
-    targets.start(cases / "deep", 5)
+    rig.burn_every_cpu(targets, cases / "deep", 5)
     targets.start(cases / "manythr", 2000, 60)
     targets.start(cases / "churn", 600, cases / "brief")
     with rig.recording(tmp_path, "-a", "-F", 99, "--ring", "64KiB") as recorder:
@@ -160,10 +160,10 @@ def test_cpu_offline_at_the_start(tmp_path, targets, cases):
 
 
 def test_cpu_goes_and_returns(tmp_path, targets, cases):
-    """The sum of samples fits the CPU seconds there were."""
+    """The sum of samples fits the CPU seconds there were; every CPU is busy while it is there."""
     with cpu_hotplug():
-        target = targets.start(cases / "deep", 5)
-        rig.is_burning(target.pid)
+        burning = rig.burn_every_cpu(targets, cases / "deep", 5)
+        before = [rig.cpu_seconds(target.pid) for target in burning]
         with rig.recording(tmp_path, "-a", "-F", 99) as recorder:
             begin = time.monotonic()
             rig.run_for(1)
@@ -172,11 +172,18 @@ def test_cpu_goes_and_returns(tmp_path, targets, cases):
             rig.run_for(1)
             CPU1.write_text("1")
             back = time.monotonic()
+            for cpu, target in enumerate(burning):
+                os.sched_setaffinity(target.pid, {cpu})  # the kernel moved one away for good
             rig.run_for(2)
             end = time.monotonic()
-    online = (end - begin) + (gone - begin) + (end - back)
+            burned = sum(rig.cpu_seconds(target.pid) - b for target, b in zip(burning, before)) * rig.SECOND
+    others = len(burning) - 1
+    online = (end - begin) * others + (gone - begin) + (end - back)
     ticks = recorder.kind["ticks"] * recorder.period_ns / rig.SECOND
     assert 0.85 * online <= ticks <= 1.05 * online + 0.2, (ticks, online, recorder.why())
+    # What the CPU did before it was seen again is lost: half a second, and the time to open it.
+    weight = sum(recorder.pprof.by("pid")[target.pid] for target in burning)
+    assert burned - 0.7 * rig.SECOND <= weight <= 1.05 * burned + 0.2 * rig.SECOND, (weight, burned, recorder.why())
 
 
 # ------------------------------------------------------------------------------------ 52
@@ -332,6 +339,8 @@ def test_54_second_signal_gives_up_at_once(tmp_path, targets, workloads):
     """While a FIFO without a reader holds the end up; the files were written before it, and no temporary one stays."""
     fifo = tmp_path / "held.folded"
     os.mkfifo(fifo)
+    target = targets.start(workloads / "split", 600)
+    rig.is_burning(target.pid)
     recorder = rig.Recorder(tmp_path, "-a", "-o", fifo, "-o", tmp_path / "late.folded")
     try:
         recorder.wait_sampling()

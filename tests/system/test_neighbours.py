@@ -2,7 +2,6 @@
 """Beside other profilers: both work, neither spoils the other, and doctor mentions them."""
 
 import json
-import os
 import struct
 
 import rig
@@ -29,11 +28,10 @@ def burn_for(seconds, target):
 
 
 def test_beside_perf(tmp_path, targets, workloads):
-    target = targets.start(workloads / "split", 600)
+    target, *_ = rig.burn_every_cpu(targets, workloads / "split", 600)
     perf = targets.start("perf", "record", "-q", "-B", "-N", "--no-bpf-event", "-e", "cpu-clock", "-F", 99, "-a", "-g",
                          "-o", tmp_path / "perf.data", "--", "sleep", "600")
-    rig.wait_for(lambda: any("perf_event" in os.readlink(f"/proc/{perf.pid}/fd/{fd}")
-                             for fd in os.listdir(f"/proc/{perf.pid}/fd")), "perf has its events open")
+    rig.wait_for(lambda: rig.has_perf_events(perf.pid), "perf has its events open")
     with rig.recording(tmp_path, "-a", "-F", 99) as recorder:
         burned = burn_for(2, target)
     perf.send_signal(rig.signal.SIGINT)
