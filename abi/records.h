@@ -28,8 +28,9 @@ enum fly_record_type {
 #define FLY_STATE_COMPAT     0x10u /* 32-bit task */
 #define FLY_STATE_PRESSURE   0x20u /* taken while the ring was above its watermark */
 /* The frame-pointer walk ended without a proper end, but within FLY_START_BYTES of the base of the
- * thread's stack. When its outermost frame lies in the C library, it ended in the library's start
- * code, which keeps no frame pointers: nothing of the program's own is missing. */
+ * thread's stack. When its outermost frame lies in the C library, or by its name is that library's
+ * in a static program, it ended in the library's start code, which keeps no frame pointers: nothing
+ * of the program's own is missing. */
 #define FLY_STATE_NEAR_BASE 0x40u
 
 /* One on-CPU sample. frames[] holds kernel_frames then user_frames addresses, innermost first.

@@ -258,7 +258,7 @@ static bool is_c_library(struct intake *in, int32_t tracker_file)
  * written, or negative errno; *ret_unplaced counts frames in no known mapping.
  */
 static int place_user(struct intake *in, const struct fly_sample *s, int64_t process,
-		      uint32_t *locations, uint32_t *cut, bool *ret_unplaced)
+		      uint32_t *locations, struct profile_sample *sample, bool *ret_unplaced)
 {
 	bool was_lost = false;
 	int32_t outermost = -1;
@@ -274,8 +274,8 @@ static int place_user(struct intake *in, const struct fly_sample *s, int64_t pro
 		if (place.file < 0 && place.unnamed == FLY_UNNAMED_MAPPING_UNKNOWN) {
 			*ret_unplaced = true;
 			if (i) {
-				*cut &= ~(1u << FLY_CUT_DEPTH_LIMIT);
-				*cut |= 1u << FLY_CUT_FRAME_POINTER_LOST;
+				sample->cut &= ~(1u << FLY_CUT_DEPTH_LIMIT);
+				sample->cut |= 1u << FLY_CUT_FRAME_POINTER_LOST;
 				was_lost = true;
 				break;
 			}
@@ -286,23 +286,24 @@ static int place_user(struct intake *in, const struct fly_sample *s, int64_t pro
 		locations[n++] = (uint32_t)location;
 		outermost = place.file;
 	}
-	/* abi/records.h: only start code of the C library is missing, nothing of the program's own
-	 */
-	if ((s->state & FLY_STATE_NEAR_BASE) && !was_lost && is_c_library(in, outermost))
-		*cut &= ~(1u << FLY_CUT_FRAME_POINTER_LOST);
+	/* abi/records.h: only start code of the C library is missing, nothing of the program's own.
+	 * In a static program that is known by the name of the outermost frame, later. */
+	sample->is_near_base = (s->state & FLY_STATE_NEAR_BASE) && !was_lost;
+	if (sample->is_near_base && is_c_library(in, outermost))
+		sample->cut &= ~(1u << FLY_CUT_FRAME_POINTER_LOST);
 	return n;
 }
 
 /* -EAGAIN: better later (only when may_wait). */
 static int sample_add(struct intake *in, const struct fly_sample *s, int64_t process, bool may_wait)
 {
-	uint32_t locations[FRAMES_MAX], cut = s->cut;
-	struct profile_sample sample = {0};
+	uint32_t locations[FRAMES_MAX];
+	struct profile_sample sample = {.cut = s->cut};
 	int64_t id;
 	bool unplaced;
 	int n;
 
-	n = place_user(in, s, process, locations + s->kernel_frames, &cut, &unplaced);
+	n = place_user(in, s, process, locations + s->kernel_frames, &sample, &unplaced);
 	if (n < 0)
 		return n;
 	if (unplaced && may_wait)
@@ -321,7 +322,6 @@ static int sample_add(struct intake *in, const struct fly_sample *s, int64_t pro
 	sample.comm = s->comm;
 	sample.time_ns = (uint64_t)((int64_t)s->time_ns + in->opt.realtime_offset_ns);
 	sample.weight_ns = s->weight_ns;
-	sample.cut = cut;
 	sample.cpu = s->cpu;
 	sample.depth_limit = in->opt.depth;
 	sample.location_count = s->kernel_frames + (size_t)n;

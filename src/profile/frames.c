@@ -158,19 +158,56 @@ static void pseudo_text(int cut, uint32_t bits, uint32_t depth, char out[PROFILE
 			 pressure);
 }
 
+/* What calls main and threads' functions in glibc and musl, when it is a part of the program's own
+ * file: a shared C library is known without names. */
+static bool is_start_code(const char *name)
+{
+	static const char *const names[] = {
+		"__libc_start_call_main",
+		"__libc_start_main",
+		"__libc_start_main_impl",
+		"generic_start_main",
+		"_start_c",
+		"libc_start_main_stage2",
+		"_start",
+		"start_thread",
+	};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (!strcmp(name, names[i]))
+			return true;
+	}
+	return false;
+}
+
+uint32_t profile_cut_bits(const struct profile *p, const struct profile_sample_key *key)
+{
+	uint32_t cut = key->cut & ~PROFILE_NEAR_BASE;
+	const uint32_t *stack;
+	size_t frames;
+
+	if (!(key->cut & PROFILE_NEAR_BASE))
+		return cut;
+	stack = profile_stack(p, key->stack, &frames);
+	if (frames && is_start_code(profile_text(p, p->location_rows[stack[frames - 1]].name)))
+		cut &= ~(1U << FLY_CUT_FRAME_POINTER_LOST);
+	return cut;
+}
+
 size_t profile_pseudo_frames(const struct profile *p, const struct profile_sample_key *key,
 			     struct profile_pseudo *out)
 {
 	const uint32_t depths = 1U << FLY_CUT_DEPTH_LIMIT | 1U << FLY_CUT_KERNEL_DEPTH_LIMIT;
+	const uint32_t bits = profile_cut_bits(p, key);
 	size_t n = 0, frames;
 
 	for (int cut = 0; cut < FLY_CUT_COUNT; cut++) {
-		if (!(key->cut & 1U << cut))
+		if (!(bits & 1U << cut))
 			continue;
 		/* pressure is said beside the depth it caused, and alone only without one */
-		if (cut == FLY_CUT_RING_PRESSURE && key->cut & depths)
+		if (cut == FLY_CUT_RING_PRESSURE && bits & depths)
 			continue;
-		pseudo_text(cut, key->cut, key->depth_limit, out->text[n++]);
+		pseudo_text(cut, bits, key->depth_limit, out->text[n++]);
 	}
 	profile_stack(p, key->stack, &frames);
 	if (!n && !frames)
@@ -178,8 +215,10 @@ size_t profile_pseudo_frames(const struct profile *p, const struct profile_sampl
 	return n;
 }
 
-void profile_cut_text(uint32_t cut, char out[PROFILE_CUT_TEXT])
+void profile_cut_text(const struct profile *p, const struct profile_sample_key *key,
+		      char out[PROFILE_CUT_TEXT])
 {
+	uint32_t cut = profile_cut_bits(p, key);
 	size_t n = 0;
 
 	out[0] = 0;

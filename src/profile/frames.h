@@ -72,7 +72,12 @@ struct profile_pseudo {
 size_t profile_pseudo_frames(const struct profile *p, const struct profile_sample_key *key,
 			     struct profile_pseudo *out);
 
-/* The names of the cut bits, in order, with commas between them; "" for none. */
-void profile_cut_text(uint32_t cut, char out[PROFILE_CUT_TEXT]);
+/* Bits 1 << FLY_CUT_x of a sample. A walk that was lost near the base of its stack, in what by its
+ * name is start code of a C library, missed nothing of the program's own. */
+uint32_t profile_cut_bits(const struct profile *p, const struct profile_sample_key *key);
+
+/* Their names, in order, with commas between them; "" for none. */
+void profile_cut_text(const struct profile *p, const struct profile_sample_key *key,
+		      char out[PROFILE_CUT_TEXT]);
 
 #endif

@@ -86,7 +86,7 @@ static int head_of(struct html *h, const struct profile_sample_key *key, uint32_
 	int64_t process = profile_intern_add(&h->processes, &key->process, sizeof(key->process));
 	int64_t comm_id = strings_add_str(h->strings, comm[0] ? comm : "[noname]"), flags;
 
-	profile_cut_text(key->cut, cut);
+	profile_cut_text(h->p, key, cut);
 	flags = strings_add_str(h->strings, cut);
 	if (process < 0 || comm_id < 0 || flags < 0)
 		return -ENOMEM;

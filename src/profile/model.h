@@ -46,7 +46,11 @@ struct profile_line_row {
 	uint32_t function, file, line;
 };
 
-/* weight_ns is part of the key: one key, one period (DESIGN decision 3). */
+/* In a key's cut, beside the bits of enum fly_cut: profile_sample.is_near_base. */
+#define PROFILE_NEAR_BASE (1U << 31)
+
+/* weight_ns is part of the key: one key, one period (DESIGN decision 3). cut is what is known
+ * without names: profile_cut_bits has the rest. */
 struct profile_sample_key {
 	uint64_t weight_ns;
 	uint32_t process, tid, comm, stack, cut, depth_limit;

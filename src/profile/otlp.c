@@ -214,7 +214,7 @@ static int gather_row(struct profile_otlp *o, uint32_t sample)
 
 	put(&attributes, attribute_number(o, "thread.id", key->tid, ""));
 	put(&attributes, attribute_text(o, "thread.name", comm[0] ? comm : "[noname]"));
-	profile_cut_text(key->cut, cut);
+	profile_cut_text(o->p, key, cut);
 	if (cut[0])
 		put(&attributes, attribute_text(o, "flyball.cut", cut));
 	if (stack < 0 || attributes.err)

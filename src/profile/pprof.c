@@ -208,7 +208,7 @@ static void labels_of(struct pprof *w, const struct profile_sample_key *key, Ppr
 	const char *comm = profile_text(w->p, key->comm);
 	char cut[PROFILE_CUT_TEXT];
 
-	profile_cut_text(key->cut, cut);
+	profile_cut_text(w->p, key, cut);
 	label(w, s, "pid", NULL, profile_process_key(w->p, key->process)->pid);
 	label(w, s, "tid", NULL, key->tid);
 	label(w, s, "comm", comm[0] ? comm : "[noname]", 0);

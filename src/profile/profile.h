@@ -98,8 +98,9 @@ struct profile_sample {
 	const char *comm; /* of the thread, raw bytes of at most 15 */
 	uint64_t time_ns; /* CLOCK_REALTIME */
 	uint64_t weight_ns;
-	uint32_t cut;	       /* bits 1 << FLY_CUT_x */
-	uint32_t cpu;	       /* not kept: it would split every key by CPU */
+	uint32_t cut;	   /* bits 1 << FLY_CUT_x */
+	bool is_near_base; /* only start code can be missing: no cut if its name shows to be that */
+	uint32_t cpu;	   /* not kept: it would split every key by CPU */
 	uint16_t depth_limit;  /* for the pseudo frame of depth cuts */
 	size_t location_count; /* innermost first; kernel then user; at most 255 */
 	const uint32_t *locations;

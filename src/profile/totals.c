@@ -18,14 +18,15 @@ void profile_totals_get(const struct profile *p, struct profile_totals *ret)
 	for (uint32_t i = 0; i < p->samples.count; i++) {
 		const struct profile_sample_key *key = profile_sample_key(p, i);
 		uint64_t count = p->sample_rows[i].count;
+		uint32_t bits = profile_cut_bits(p, key);
 		size_t frames;
 		const uint32_t *stack = profile_stack(p, key->stack, &frames);
 
 		t.samples += count;
 		t.weight_ns += count * key->weight_ns;
-		t.complete += key->cut ? 0 : count;
+		t.complete += bits ? 0 : count;
 		for (int cut = 0; cut < FLY_CUT_COUNT; cut++)
-			t.cut[cut] += key->cut & 1U << cut ? count : 0;
+			t.cut[cut] += bits & 1U << cut ? count : 0;
 		if (frames && !p->location_rows[stack[0]].name)
 			t.unnamed_samples[p->location_rows[stack[0]].unnamed] += count;
 	}

@@ -107,6 +107,46 @@ static void model__samples__merge_and_keep_every_timestamp(void **state)
 	profile_free(p);
 }
 
+static void model__lost_near_base__is_no_cut_in_start_code(void **state)
+{
+	const uint32_t lost = 1U << FLY_CUT_FRAME_POINTER_LOST, deep = 1U << FLY_CUT_DEPTH_LIMIT;
+	const uint32_t in_main[] = {0, 1}, in_start[] = {0, 1, 2};
+	struct profile_sample s = {.comm = "a", .weight_ns = 1, .is_near_base = true, .cut = lost};
+	struct profile *p = make_small(0);
+	struct profile_totals t;
+	char text[PROFILE_CUT_TEXT];
+
+	(void)state;
+	s.location_count = ARRAY_SIZE(in_start);
+	s.locations = in_start;
+	assert_int_equal(profile_sample_add(p, &s), 0);
+	s.cut = lost | deep;
+	assert_int_equal(profile_sample_add(p, &s), 0);
+	s.cut = lost;
+	s.is_near_base = false; /* far from it: what is missing may be anybody's */
+	assert_int_equal(profile_sample_add(p, &s), 0);
+	s.is_near_base = true;
+	s.location_count = ARRAY_SIZE(in_main);
+	s.locations = in_main;
+	assert_int_equal(profile_sample_add(p, &s), 0);
+	profile_totals_get(p, &t); /* without names nothing is known */
+	assert_int_equal(t.complete, 0);
+	assert_int_equal(t.cut[FLY_CUT_FRAME_POINTER_LOST], 4);
+	profile_location_name(p, 1, "main", 0);
+	profile_location_name(p, 2, "__libc_start_call_main", 0);
+	profile_totals_get(p, &t);
+	assert_int_equal(t.complete, 1);
+	assert_int_equal(t.cut[FLY_CUT_FRAME_POINTER_LOST], 2);
+	assert_int_equal(t.cut[FLY_CUT_DEPTH_LIMIT], 1);
+	profile_cut_text(p, profile_sample_key(p, 0), text);
+	assert_string_equal(text, "");
+	profile_cut_text(p, profile_sample_key(p, 1), text);
+	assert_string_equal(text, "depth_limit");
+	profile_cut_text(p, profile_sample_key(p, 3), text);
+	assert_string_equal(text, "frame_pointer_lost");
+	profile_free(p);
+}
+
 static void model__bad_ids__are_refused(void **state)
 {
 	const uint32_t beyond[] = {0, 3};
@@ -433,6 +473,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(model__equal_things__one_id),
 		cmocka_unit_test(model__samples__merge_and_keep_every_timestamp),
+		cmocka_unit_test(model__lost_near_base__is_no_cut_in_start_code),
 		cmocka_unit_test(model__bad_ids__are_refused),
 		cmocka_unit_test(model__updates__fill_in_and_keep),
 		cmocka_unit_test(model__open_locations__are_those_without_answer),
