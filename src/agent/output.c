@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * output: a file is written beside its target under a temporary name and renamed when whole, so a
- * reader never sees half a profile and a failure leaves the old file. Devices and FIFOs are written
- * directly. Links are not followed to regular files: the name a user gave is the name replaced.
+ * output: a file is written in the directory of its target without a name (O_TMPFILE) and put in
+ * its place when whole, so a reader never sees half a profile, a failure leaves the old file, and
+ * even SIGKILL leaves nothing behind. Where the file system knows no such files it has a temporary
+ * name from the start. Devices and FIFOs are written directly. Links are not followed to regular
+ * files: the name a user gave is the name replaced.
  *
- * Temporary names are kept in a static table, so that a signal handler can unlink them.
+ * A link cannot replace, only a rename can: so a file without a name gets a temporary one just
+ * before. These are kept in a static table, so that a signal handler can unlink them.
  */
 #include "record_private.h"
 
@@ -19,12 +22,14 @@
 #define PATH_BYTES 4096
 
 static char temporary[AGENT_OUTPUTS_MAX][PATH_BYTES + 32];
+static bool is_taken[AGENT_OUTPUTS_MAX];
 
 struct output {
 	const char *path;
 	enum profile_format format;
 	int fd;	  /* -1: opened when written (FIFO) */
 	int slot; /* in temporary[], -1: written directly */
+	bool is_nameless;
 	struct buf pending;
 };
 
@@ -51,37 +56,83 @@ static int output_open_direct(struct output *out, struct why *why)
 static int output_slot(void)
 {
 	for (int i = 0; i < AGENT_OUTPUTS_MAX; i++) {
-		if (!temporary[i][0])
+		if (!is_taken[i])
 			return i;
 	}
 	return -1;
 }
 
+/* Bytes of the path up to and with its last slash. */
+static int directory_bytes(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? (int)(slash - path) + 1 : 0;
+}
+
+/* Makes the file under a name that nobody has, or gives that name to the open one. */
+static int output_make(struct output *out, const char *name)
+{
+	char self[48];
+
+	if (!out->is_nameless) {
+		out->fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+		return out->fd < 0 ? -errno : 0;
+	}
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", out->fd);
+	return linkat(AT_FDCWD, self, AT_FDCWD, name, AT_SYMLINK_FOLLOW) ? -errno : 0;
+}
+
+/* The first byte comes last: a signal handler finds the whole name or none. */
+static void slot_set(int slot, const char name[PATH_BYTES + 32])
+{
+	memcpy(temporary[slot] + 1, name + 1, PATH_BYTES + 31);
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	*(volatile char *)temporary[slot] = name[0];
+}
+
+static void slot_clear(int slot)
+{
+	*(volatile char *)temporary[slot] = 0;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+static int output_name_temporary(struct output *out)
+{
+	int dir_bytes = directory_bytes(out->path), err = -EEXIST;
+	char name[PATH_BYTES + 32] = "";
+	uint64_t random = 0;
+
+	for (int tries = 0; tries < 8 && err == -EEXIST; tries++) {
+		if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+			random = clock_monotonic_ns();
+		slot_clear(out->slot);
+		snprintf(name, sizeof(name), "%.*s.%s.%08x.tmp", dir_bytes, out->path, "flyball",
+			 (unsigned int)random);
+		slot_set(out->slot, name);
+		err = output_make(out, name);
+	}
+	if (err)
+		slot_clear(out->slot);
+	return err;
+}
+
 static int output_open_temporary(struct output *out, struct why *why)
 {
-	const char *slash = strrchr(out->path, '/');
-	int dir_bytes = slash ? (int)(slash - out->path) + 1 : 0;
-	int slot = output_slot();
-	uint64_t random = 0;
-	char name[PATH_BYTES + 32];
+	char directory[PATH_BYTES];
+	int slot = output_slot(), err;
 
 	if (slot < 0)
 		return why_set(why, -E2BIG, "more than %d outputs", AGENT_OUTPUTS_MAX);
-	for (int tries = 0; tries < 8; tries++) {
-		if (getrandom(&random, sizeof(random), 0) != sizeof(random))
-			random = clock_monotonic_ns();
-		snprintf(name, sizeof(name), "%.*s.%s.%08x.tmp", dir_bytes, out->path, "flyball",
-			 (unsigned int)random);
-		out->fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-		if (out->fd >= 0) {
-			memcpy(temporary[slot], name, sizeof(name));
-			out->slot = slot;
-			return 0;
-		}
-		if (errno != EEXIST)
-			break;
-	}
-	return why_set(why, -errno, "cannot write %s: %s", out->path, strerror(errno));
+	snprintf(directory, sizeof(directory), "%.*s.", directory_bytes(out->path), out->path);
+	out->slot = slot;
+	out->fd = open(directory, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+	out->is_nameless = out->fd >= 0;
+	err = out->is_nameless ? 0 : output_name_temporary(out);
+	if (err)
+		return why_set(why, err, "cannot write %s: %s", out->path, strerror(-err));
+	is_taken[slot] = true;
+	return 0;
 }
 
 static bool is_direct(const char *path, struct why *why, int *ret_err)
@@ -214,23 +265,46 @@ static int output_open_fifo(struct output *out)
 	return fcntl(out->fd, F_SETFL, O_WRONLY) ? -errno : 0;
 }
 
+static int output_fill(struct output *out, const struct profile *profile, bool per_thread,
+		       struct why *why)
+{
+	struct profile_write_options options = {.per_thread = per_thread};
+	int err = profile_write(profile, out->format, &options, output_sink, out, why);
+
+	if (!err)
+		err = output_flush(out);
+	if (!err && out->slot >= 0 && fsync(out->fd) && errno != EINVAL && errno != EROFS)
+		err = -errno;
+	return err;
+}
+
+/* Puts the whole file in its place. */
+static int output_place(struct output *out)
+{
+	if (rename(temporary[out->slot], out->path))
+		return -errno;
+	slot_clear(out->slot);
+	return 0;
+}
+
 int output_write(struct output *out, const struct profile *profile, bool per_thread,
 		 struct why *why)
 {
-	struct profile_write_options options = {.per_thread = per_thread};
 	int err = out->fd < 0 ? output_open_fifo(out) : 0;
 
 	if (!err)
-		err = profile_write(profile, out->format, &options, output_sink, out, why);
-	if (!err)
-		err = output_flush(out);
-	if (!err && out->slot >= 0) {
-		if ((fsync(out->fd) && errno != EINVAL && errno != EROFS) ||
-		    rename(temporary[out->slot], out->path))
-			err = -errno;
-		else
-			temporary[out->slot][0] = 0;
+		err = output_fill(out, profile, per_thread, why);
+	if (!err && out->is_nameless && output_name_temporary(out)) {
+		/* What has no name cannot have one here: once more, into a file that has. */
+		close(out->fd);
+		out->fd = -1;
+		out->is_nameless = false;
+		err = output_name_temporary(out);
+		if (!err)
+			err = output_fill(out, profile, per_thread, why);
 	}
+	if (!err && out->slot >= 0)
+		err = output_place(out);
 	if (err && why && !why->text[0])
 		why_set(why, err, "%s", strerror(-err));
 	if (err)
@@ -244,9 +318,11 @@ void output_abandon(struct output *out)
 		return;
 	if (out->fd >= 0)
 		close(out->fd);
-	if (out->slot >= 0 && temporary[out->slot][0]) {
-		unlink(temporary[out->slot]);
-		temporary[out->slot][0] = 0;
+	if (out->slot >= 0) {
+		if (temporary[out->slot][0])
+			unlink(temporary[out->slot]);
+		slot_clear(out->slot);
+		is_taken[out->slot] = false;
 	}
 	buf_done(&out->pending);
 	mem_free(MEM_AGENT, out);

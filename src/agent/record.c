@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/capability.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,6 +101,14 @@ static int open_outputs(struct recording *r, struct why *why)
 	return 0;
 }
 
+/* A pidfd is readable when all threads of the process have ended. */
+static bool has_ended(int pidfd)
+{
+	struct pollfd poll_fd = {.fd = pidfd, .events = POLLIN};
+
+	return poll(&poll_fd, 1, 0) == 1;
+}
+
 static int open_targets(struct recording *r, struct kernel_options *kernel, struct why *why)
 {
 	const struct agent_record_options *opt = r->opt;
@@ -112,6 +121,11 @@ static int open_targets(struct recording *r, struct kernel_options *kernel, stru
 		if (r->pid_fds[i] < 0)
 			return why_set(why, -ESRCH, "there is no process %d: %s", (int)opt->pids[i],
 				       strerror(errno));
+		if (has_ended(r->pid_fds[i]))
+			return why_set(why, -ESRCH,
+				       "process %d has ended: it is a zombie, which waits to be "
+				       "collected by its parent",
+				       (int)opt->pids[i]);
 		r->pids_left = i + 1;
 	}
 	if (opt->cgroup) {

@@ -365,6 +365,7 @@ def test_54_nothing_stays_after_kill(moment, tmp_path, targets, workloads):
     recorder = rig.Recorder(tmp_path, "-a")
     try:
         recorder.wait_sampling()
+        files = set(tmp_path.iterdir())
         assert rig.our_bpf_objects(), "flyball's objects are not seen: this test would prove nothing"
         helpers = rig.descendants(recorder.main)
         if moment == "ending":
@@ -375,6 +376,7 @@ def test_54_nothing_stays_after_kill(moment, tmp_path, targets, workloads):
         rig.wait_for(lambda: not ours & rig.bpf_objects(), "programs and maps of the killed flyball are gone")
         rig.wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in helpers), "its helpers are gone")
         assert not list(Path("/sys/fs/bpf").glob("*fly*")) if Path("/sys/fs/bpf").exists() else True
+        assert not list(tmp_path.glob(".*tmp")) and (moment == "ending" or files == {tmp_path / "stdout", tmp_path / "stderr"})
     finally:
         recorder.give_up()
     assert target.poll() is None
