@@ -12,6 +12,9 @@
  * and are replaced. Stuck ones are counted and limited (HELPERS_STUCK_MAX): past it, requests that
  * need a file fail with FLY_UNNAMED_HELPER_LIMIT.
  *
+ * What a helper was at when it ended by itself is to blame and not tried again; what it was at when
+ * somebody killed it is tried twice more.
+ *
  * Answers come from processes that read hostile bytes: every length, count and string is checked
  * before it reaches a callback.
  *

@@ -35,6 +35,7 @@ struct request {
 	helpers_done done; /* NULL: release */
 	void *ctx;
 	unsigned int tries;
+	unsigned int kills; /* helpers that somebody killed while they were at it */
 	uint64_t dev, ino;
 	uint32_t unnamed; /* REQUEST_FAILED */
 	int fd;		  /* goes with it; -1: none */
@@ -56,6 +57,7 @@ struct request_list {
 struct helper {
 	int pid, pidfd; /* -1: not running */
 	bool is_ready, has_worked, has_cpu_mark;
+	bool was_killed; /* the last one ended by a SIGKILL that is not ours */
 	uint64_t spawned_ns, progress_ns;
 	uint64_t cpu_mark_ns; /* its CPU time when it began to take long */
 	uint64_t next_spawn_ns;
@@ -115,6 +117,9 @@ void request_finish(struct helpers *h, struct request *r, const struct helpers_r
 void request_place(const struct request *r, struct helpers_result *ret);
 void request_fail(struct helpers *h, struct request *r, int err, uint32_t unnamed,
 		  const char *text);
+/* Back to the front of the queue, under a new ticket: what was sent may still be answered. False
+ * without memory; r is as it was then. */
+bool request_again(struct helpers *h, struct request *r);
 struct request *request_find(struct helpers *h, uint64_t ticket);
 bool request_needs_reader(const struct request *r);
 /* enum fly_unnamed when the request is for what is known to hang; 0 otherwise. */

@@ -210,12 +210,13 @@ static uint64_t timeval_ns(const struct timeval *t)
 }
 
 /* True when pid is gone, by us or (SIGCHLD ignored) by itself. */
-static bool reap(struct helpers *h, int pid)
+static bool reap(struct helpers *h, int pid, int *ret_status)
 {
 	struct rusage usage;
-	int status, got;
+	int got;
 
-	got = wait4(pid, &status, WNOHANG, &usage);
+	*ret_status = 0;
+	got = wait4(pid, ret_status, WNOHANG, &usage);
 	if (got == 0 || (got < 0 && errno != ECHILD))
 		return false;
 	if (got == pid) {
@@ -251,9 +252,11 @@ static void back_off(struct helper *helper)
 bool helper_has_ended(struct helpers *h, enum helper_kind kind)
 {
 	struct helper *helper = &h->helper[kind];
+	int status;
 
-	if (helper->pid <= 0 || !reap(h, helper->pid))
+	if (helper->pid <= 0 || !reap(h, helper->pid, &status))
 		return false;
+	helper->was_killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
 	forget(helper);
 	back_off(helper);
 	return true;
@@ -280,8 +283,10 @@ void helper_kill(struct helpers *h, enum helper_kind kind)
 
 void helper_reap_dying(struct helpers *h)
 {
+	int status;
+
 	for (size_t i = 0; i < h->dying_count;) {
-		if (!reap(h, h->dying[i].pid)) {
+		if (!reap(h, h->dying[i].pid, &status)) {
 			i++;
 			continue;
 		}

@@ -18,6 +18,7 @@
 #define START_NS	    3000000000ULL
 #define STARVED_FACTOR	    5
 #define TRIES_MAX	    20
+#define KILLS_MAX	    2
 #define BURY_NS		    10000000ULL /* between looks for ended helpers */
 
 static bool has_room(const struct helpers *h, const struct request *r)
@@ -331,7 +332,8 @@ static void enforce_one(struct helpers *h, enum helper_kind kind, uint64_t now)
 	}
 }
 
-/* A helper that ended by itself: the request it was at is to blame, if there was one. */
+/* A helper that ended by itself: the request it was at is to blame, if there was one. One that
+ * somebody killed (the kernel for want of memory, an operator) is to be forgiven: tried again. */
 static void bury_one(struct helpers *h, enum helper_kind kind)
 {
 	struct request *r;
@@ -343,6 +345,12 @@ static void bury_one(struct helpers *h, enum helper_kind kind)
 	r = owed_by(h, kind)->first;
 	if (!r)
 		return;
+	if (h->helper[kind].was_killed) {
+		if (r->kills++ >= KILLS_MAX || !request_again(h, r))
+			request_fail(h, r, -EIO, FLY_UNNAMED_READER_FAILED,
+				     "the helper process was killed while it worked on this");
+		return;
+	}
 	request_blame(h, r, FLY_UNNAMED_READER_FAILED, false);
 	request_fail(h, r, -EIO, FLY_UNNAMED_READER_FAILED,
 		     "the helper process ended while it worked on this");

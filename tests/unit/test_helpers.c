@@ -799,7 +799,8 @@ static void helpers__a_reader_that_dies__fails_one_request(void **state)
 	assert_int_equal(helpers_inspect(helpers, &v.file, on_done, &second), 0);
 	for (int i = 0; i < 3; i++)
 		poll_once();
-	kill(helpers->helper[HELPER_READER].pid, SIGKILL);
+	kill(helpers->helper[HELPER_READER].pid, SIGSEGV);
+	kill(helpers->helper[HELPER_READER].pid, SIGCONT);
 	wait_for(&first);
 	assert_int_equal(first.unnamed, FLY_UNNAMED_READER_FAILED);
 	wait_for(&second);
@@ -811,6 +812,54 @@ static void helpers__a_reader_that_dies__fails_one_request(void **state)
 	helpers_stats_get(helpers, &stats);
 	assert_int_equal(stats.reader_restarts, 1);
 	assert_int_equal(stats.opener_restarts, 0);
+	victim_end(&v);
+}
+
+static void reader_stop(void)
+{
+	if (helpers->helper[HELPER_READER].pid > 0)
+		kill(helpers->helper[HELPER_READER].pid, SIGSTOP);
+}
+
+/* The kernel kills for want of memory, people kill: the file is not to blame. */
+static void helpers__a_reader_that_is_killed__loses_nothing(void **state)
+{
+	struct outcome o[4] = {{0}}, often = {0}, again = {0};
+	struct helpers_stats stats;
+	struct victim v;
+
+	(void)state;
+	victim_start(&v, "/proc/self/exe", -1, NULL);
+	reader_stop();
+	for (size_t i = 0; i < ARRAY_SIZE(o); i++) {
+		v.file.key = i + 1;
+		assert_int_equal(helpers_inspect(helpers, &v.file, on_done, &o[i]), 0);
+	}
+	for (int i = 0; i < 3; i++)
+		poll_once();
+	kill(helpers->helper[HELPER_READER].pid, SIGKILL);
+	for (size_t i = 0; i < ARRAY_SIZE(o); i++) {
+		wait_for(&o[i]);
+		assert_int_equal(o[i].err, 0);
+		assert_int_equal(o[i].calls, 1);
+	}
+	/* Not for ever: the third one that is killed over it is enough, but the file may come back.
+	 */
+	v.file.key = 9;
+	reader_stop();
+	assert_int_equal(helpers_inspect(helpers, &v.file, on_done, &often), 0);
+	while (!often.calls) {
+		poll_once();
+		reader_stop(); /* a new one, before it can have read anything */
+		if (helpers->reader.count)
+			kill(helpers->helper[HELPER_READER].pid, SIGKILL);
+	}
+	assert_int_equal(often.unnamed, FLY_UNNAMED_READER_FAILED);
+	assert_int_equal(helpers_inspect(helpers, &v.file, on_done, &again), 0);
+	wait_for(&again);
+	assert_int_equal(again.err, 0);
+	helpers_stats_get(helpers, &stats);
+	assert_int_equal(stats.reader_restarts, 4);
 	victim_end(&v);
 }
 
@@ -885,7 +934,8 @@ static void helpers__lines_that_end_the_reader__cost_no_names(void **state)
 	assert_int_equal(helpers_lines(helpers, &v.file, &vaddr, 1, on_done, &lost), 0);
 	for (int i = 0; i < 3; i++)
 		poll_once();
-	kill(helpers->helper[HELPER_READER].pid, SIGKILL);
+	kill(helpers->helper[HELPER_READER].pid, SIGSEGV);
+	kill(helpers->helper[HELPER_READER].pid, SIGCONT);
 	wait_for(&lost);
 	assert_int_equal(lost.unnamed, FLY_UNNAMED_READER_FAILED);
 	assert_int_equal(helpers_names(helpers, &v.file, &vaddr, 1, on_done, &named), 0);
@@ -982,7 +1032,8 @@ static void helpers__an_opener_that_dies__is_replaced(void **state)
 	victim_start(&v, "/proc/self/exe", -1, NULL);
 	kill(helpers->helper[HELPER_OPENER].pid, SIGSTOP);
 	assert_int_equal(helpers_hold(helpers, &v.file, on_done, &lost), 0);
-	kill(helpers->helper[HELPER_OPENER].pid, SIGKILL);
+	kill(helpers->helper[HELPER_OPENER].pid, SIGSEGV);
+	kill(helpers->helper[HELPER_OPENER].pid, SIGCONT);
 	wait_for(&lost);
 	assert_int_equal(lost.unnamed, FLY_UNNAMED_READER_FAILED);
 	v.file.key = 2;
@@ -1148,6 +1199,7 @@ int main(int argc, char **argv)
 		T(helpers__stuck_helpers__are_limited_and_come_back),
 		T(helpers__stop__does_not_wait_for_what_hangs),
 		T(helpers__a_reader_that_dies__fails_one_request),
+		T(helpers__a_reader_that_is_killed__loses_nothing),
 		T(helpers__a_reader_that_spins__is_ended),
 		T(helpers__an_opener_that_dies__is_replaced),
 		T(helpers__lines__tell_function_file_and_line),
