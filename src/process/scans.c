@@ -55,12 +55,19 @@ static struct cgroup *cgroup_get(struct process_tracker *t, uint64_t id)
 	return c;
 }
 
-bool process_cgroup_enter(struct process_tracker *t, struct process *p)
+const struct cgroup *process_cgroup_known(const struct process_tracker *t, uint64_t id)
 {
 	struct cgroup *c;
 
-	HASH_FIND(hh, t->cgroups, &p->who.cgroup_id, sizeof(p->who.cgroup_id), c);
-	if (!c || !c->is_known)
+	HASH_FIND(hh, t->cgroups, &id, sizeof(id), c);
+	return c && c->is_known ? c : NULL;
+}
+
+bool process_cgroup_enter(struct process_tracker *t, struct process *p)
+{
+	const struct cgroup *c = process_cgroup_known(t, p->who.cgroup_id);
+
+	if (!c)
 		return false;
 	p->who.cgroup = c->path;
 	p->who.container = c->container;

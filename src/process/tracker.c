@@ -698,18 +698,21 @@ void process_get(const struct process_tracker *t, int64_t process, struct proces
 	static const struct who nobody;
 	const struct process *p = entry_of_id(t, process);
 	const struct who *who = &nobody;
+	const struct cgroup *c;
 
 	if (p)
 		who = &p->who;
 	else if (process >= 0 && (uint64_t)process < t->record_count)
 		who = &t->records[process].who;
+	/* One that ended before anybody could answer: others of its cgroup did since. */
+	c = process_cgroup_known(t, who->cgroup_id);
 	*ret = (struct process_info){
 		.tgid = who->tgid,
 		.start_ns = who->start_ns,
 		.comm = strings_get(t->strings, who->comm),
 		.exe = strings_get(t->strings, who->exe),
-		.container = strings_get(t->strings, who->container),
-		.cgroup = strings_get(t->strings, who->cgroup),
+		.container = strings_get(t->strings, c ? c->container : who->container),
+		.cgroup = strings_get(t->strings, c ? c->path : who->cgroup),
 		.cgroup_id = who->cgroup_id,
 	};
 }

@@ -206,7 +206,8 @@ void process_scan_ask(struct process_tracker *t, struct process *p);
 /* A frame could not be placed, or nothing is known of p: asks at growing intervals, and lets
  * samples wait. */
 void process_scan_unplaced(struct process_tracker *t, struct process *p);
-/* Names of a cgroup by its id, from the cache. */
+/* Names of a cgroup by its id, from the cache; NULL: not known, or the id does not tell. */
+const struct cgroup *process_cgroup_known(const struct process_tracker *t, uint64_t id);
 bool process_cgroup_enter(struct process_tracker *t, struct process *p);
 void process_cgroup_ask(struct process_tracker *t, struct process *p);
 void process_scans_tick(struct process_tracker *t);

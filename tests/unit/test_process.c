@@ -742,6 +742,27 @@ static void process__v2_cgroup__asked_once_for_all(void **state)
 	assert_int_equal(fake_count_of(FAKE_SCAN), 2);
 }
 
+static void process__v2_cgroup__known_for_those_that_ended_before(void **state)
+{
+	struct helpers_scan scan = scan_of(101, 51 * S);
+	int64_t a, b;
+
+	(void)state;
+	scan.cgroup = "0::/pods/cri-containerd-" HEX ".scope\n";
+	do_exec(100, 50 * S, "/bin/a", 1);
+	a = sample(100, 50 * S);
+	process_exit(t, now += MS, 100, 100);
+	fake_cancel_all(); /* it did not live to answer */
+	assert_string_equal(info(a).container, "");
+	tick(5 * S);
+	do_exec(101, 51 * S, "/bin/a", 1);
+	b = sample(101, 51 * S);
+	fake_answer_scan(fake_last(FAKE_SCAN, 101), &scan);
+	assert_string_equal(info(b).container, HEX);
+	assert_string_equal(info(a).container, HEX);
+	assert_string_equal(info(a).cgroup, "/pods/cri-containerd-" HEX ".scope");
+}
+
 static void process__want_scan_and_scan_all__ask(void **state)
 {
 	struct process_tracker *other;
@@ -986,6 +1007,7 @@ int main(void)
 		CASE(process__records_lost__sampled_are_scanned),
 		CASE(process__scan_says_gone__ends_after_silence),
 		CASE(process__v2_cgroup__asked_once_for_all),
+		CASE(process__v2_cgroup__known_for_those_that_ended_before),
 		CASE(process__want_scan_and_scan_all__ask),
 		CASE(process__same_inode_and_content__one_file),
 		CASE(process__too_many__least_recently_used_go),
