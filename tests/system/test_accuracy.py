@@ -12,7 +12,9 @@ NOMINAL = {"work_a": 0.60, "work_b": 0.30, "work_c": 0.10}
 MIRROR = {"work_a": 0.10, "work_b": 0.30, "work_c": 0.60}
 NAMES = list(NOMINAL)
 
-runs, seconds = (5, 20) if rig.LONG else (2, 8)
+# (rate, seconds) of each run: as many samples, so as sharp a bound, in half the time at twice the rate.
+RUNS = 5 * [(99, 20)] if rig.LONG else [(99, 8), (199, 4)]
+runs = len(RUNS)
 
 
 def blend(workers):
@@ -55,8 +57,9 @@ def rusage_ns(truth):
     return sum(truth[who][what] for who in ("self", "children") for what in ("user_ns", "system_ns"))
 
 
-def record_split(directory, workloads, program, *args):
-    recorder = rig.record_command(directory, [workloads / program, *args, seconds], "-F", 99, seconds=seconds + 60)
+def record_split(directory, run, workloads, program, *args):
+    hz, seconds = run
+    recorder = rig.record_command(directory, [workloads / program, *args, seconds], "-F", hz, seconds=seconds + 60)
     return recorder, json.loads(recorder.command_out)
 
 
@@ -68,8 +71,8 @@ def split_lines(recorder):
 def test_split_of_one_thread(program, tmp_path, workloads):
     means = Counter()
     count = runs if program == "split" else max(1, runs // 2)
-    for _ in range(count):
-        recorder, truth = record_split(tmp_path, workloads, program)
+    for run in RUNS[-count:]:
+        recorder, truth = record_split(tmp_path, run, workloads, program)
         shares = check_shares(count_leaves(split_lines(recorder), recorder.period_ns), NOMINAL, recorder)
         check_weight(recorder.kind["weight_ns"], rusage_ns(truth), recorder)
         means.update({n: shares[n] / count for n in NAMES})
@@ -93,8 +96,8 @@ def test_stack_of_the_split_is_whole_with_frame_pointers(program, tmp_path, work
 def test_split_of_two(way, tmp_path, workloads):
     """Two threads; parent and child."""
     means, expected_means = Counter(), Counter()
-    for _ in range(runs):
-        recorder, truth = record_split(tmp_path, workloads, "split", way)
+    for run in RUNS if rig.LONG else 2 * RUNS[-1:]:
+        recorder, truth = record_split(tmp_path, run, workloads, "split", way)
         expected = blend(truth["workers"])
         shares = check_shares(count_leaves(split_lines(recorder), recorder.period_ns), expected, recorder)
         check_weight(recorder.kind["weight_ns"], rusage_ns(truth), recorder, threads=2)
@@ -140,6 +143,6 @@ def test_names_of_one_thread_in_turn(tmp_path, workloads):
 
 def test_rate_does_not_bias(tmp_path, workloads):
     """The same program at 19 and at 997 Hz weighs the same."""
-    for hz in (19, 997):
-        recorder = rig.record_command(tmp_path, [workloads / "split", 3], "-F", hz)
+    for hz, seconds in ((19, 3), (997, 1)):
+        recorder = rig.record_command(tmp_path, [workloads / "split", seconds], "-F", hz)
         check_weight(recorder.kind["weight_ns"], rusage_ns(json.loads(recorder.command_out)), recorder)

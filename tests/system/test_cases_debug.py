@@ -27,7 +27,7 @@ def split(cases, tmp_path_factory):
 
 def record(tmp_path, program, *args, env=None, arguments=("20",)):
     """Some time of a program that does not end by itself."""
-    return rig.record_command(tmp_path, [program, *arguments], "-F", HZ, "-d", "1.5", *args,
+    return rig.record_command(tmp_path, [program, *arguments], "-F", HZ, "-d", "1", *args,
                               env={**{k: v for k, v in os.environ.items() if k != "DEBUGINFOD_URLS"}, **(env or {})})
 
 
@@ -184,7 +184,7 @@ def test_39_server_in_trouble(mode, split, cases, tmp_path, targets):
     with rig.recording(tmp_path, "-a", "-F", HZ, f"--debuginfod={url}", f"--debuginfod-cache={cache}") as recorder:
         target = targets.start(victim, 20)
         rig.is_burning(target.pid)
-        rig.run_for(2)
+        rig.run_for(1)
         stopped = time.monotonic()
     late = time.monotonic() - stopped
     # 2 s for servers, the rest is naming and writing on a machine that is busy.

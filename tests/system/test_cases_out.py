@@ -23,7 +23,7 @@ def test_57_names_with_anything_in_them(per_thread, tmp_path, targets, cases):
     rig.is_burning(target.pid)
     args = ["--per-thread"] if per_thread else []
     with rig.recording(tmp_path, "-a", "-F", 499, *args, outputs=ALL) as recorder:
-        rig.run_for(2)
+        rig.run_for(1)
     # rig.Folded has checked every line by the grammar.
     roots = {line.root for line in recorder.folded if line.leaf == "spin"}
     if per_thread:

@@ -12,7 +12,7 @@ import subprocess
 import pytest
 import rig
 
-PAIRS = 10
+PAIRS = 10 if rig.LONG else 6
 FACTOR = 1 if rig.LONG else 5
 
 

@@ -24,7 +24,7 @@ def start_load(targets, workloads, cases):
 @pytest.mark.parametrize("run", range(runs))
 def test_exact_under_load(run, tmp_path, targets, workloads, cases):
     start_load(targets, workloads, cases)
-    recorder = rig.Recorder(tmp_path, "-a", "-d", 2, "-F", [99, 499, 997][run % 3],
+    recorder = rig.Recorder(tmp_path, "-a", "-d", 2 if rig.LONG else 1, "-F", [99, 499, 997][run % 3],
                             outputs=("folded", "pb.gz", "otlp"))
     try:
         recorder.finish()

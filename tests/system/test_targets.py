@@ -143,7 +143,7 @@ def test_pids_given_one_by_one(tmp_path, targets, workloads):
 def test_children_of_a_pid_are_followed(tmp_path, targets, cases):
     """Those it starts after we came, and theirs."""
     parent = targets.start(cases / "churn", 600, cases / "brief")
-    rig.wait_for(lambda: rig.cpu_seconds(parent.pid) > 0, "churn runs")
+    rig.wait_for(lambda: rig.descendants(parent.pid), "churn runs", every=0.001)
     with rig.recording(tmp_path, "-p", parent.pid, "-F", 499) as recorder:
         rig.run_for(1.5)
     found = recorder.pprof.by("pid")
