@@ -16,6 +16,11 @@ enum fly_target {
 	FLY_TARGET_CGROUP = 2, /* tasks under the cgroup in fly_cgroup[0] */
 };
 
+enum fly_unwinder {
+	FLY_UNWIND_FRAME_POINTERS = 0,
+	FLY_UNWIND_TABLES = 1, /* and frame pointers for code that has none (CTX-1) */
+};
+
 struct fly_control {
 	__u32 is_on;	    /* 0: ticks are not even counted */
 	__u32 target;	    /* enum fly_target; each has a program of its own */
@@ -29,7 +34,8 @@ struct fly_control {
 	__u32 own_tgid;	       /* reserved for the governor: our own main process */
 	__u64 exec_wake_ns;    /* BPF: when the reader was last woken for an exec */
 	__u32 is_exec_waiting; /* BPF: an exec came too soon after that to be woken for */
-	__u32 pad;
+	__u32 unwinder;	       /* enum fly_unwinder */
+	__u64 walk_ns;	       /* one walk of a user stack takes no longer */
 };
 
 /* Two elements per CPU, so that no counter has two writers at different interrupt levels: the
@@ -58,6 +64,6 @@ struct fly_counters {
 	__u64 wakeups;	  /* forced */
 };
 
-_Static_assert(sizeof(struct fly_control) == 72, "abi: fly_control");
+_Static_assert(sizeof(struct fly_control) == 80, "abi: fly_control");
 
 #endif

@@ -10,7 +10,8 @@
 
 #include "reasons.h"
 
-#define FLY_MAX_FRAMES	    127 /* kernel.perf_event_max_stack's default; each of kernel and user */
+#define FLY_MAX_FRAMES	      1024 /* of a user stack */
+#define FLY_MAX_KERNEL_FRAMES 127  /* kernel.perf_event_max_stack's default */
 #define FLY_PRESSURE_FRAMES 32	/* depth above the ring's watermark (RING-3) */
 #define FLY_COMM_BYTES	    16
 
@@ -49,7 +50,8 @@ struct fly_sample {
 	__u32 state; /* FLY_STATE_x */
 	__u16 kernel_frames;
 	__u16 user_frames;
-	__u32 pad;
+	/* What the walk was missing, with FLY_CUT_TABLE_PAGE_ABSENT: table << 16 | page. */
+	__u32 detail;
 	char comm[FLY_COMM_BYTES]; /* the thread's name, raw bytes */
 	__u64 frames[];
 };

@@ -33,6 +33,7 @@
 
 #include "base/base.h"
 #include "elf/elf.h"
+#include "unwind/unwind.h"
 
 #define HELPERS_STUCK_MAX   4
 #define HELPERS_DEADLINE_MS 1000 /* for an open, and for a read, unless options say otherwise */
@@ -116,6 +117,7 @@ struct helpers_result {
 	const char *debug_link;		  /* names: its .gnu_debuglink; "" none, or not printable */
 	const struct helpers_line *lines; /* lines */
 	size_t line_count;
+	const struct helpers_table *table; /* table */
 };
 typedef void (*helpers_done)(void *ctx, const struct helpers_result *result);
 
@@ -130,6 +132,12 @@ struct helpers_stats {
 	uint64_t own_user_ns, own_system_ns; /* of live and ended helpers, from /proc or wait4 */
 	uint64_t anon_bytes;		     /* RssAnon now, all helpers */
 	unsigned int pending;		     /* accepted, not answered */
+};
+
+/* The unwind table of a file, and what it was made from. */
+struct helpers_table {
+	struct unwind_table table; /* its parts, stats included */
+	uint8_t hash[32]; /* SHA-256 of the call frame information: identity, with build-id */
 };
 
 struct helpers;
@@ -167,6 +175,14 @@ int helpers_fetched_names(struct helpers *helpers, int fd, const uint8_t *build_
  * asked for lines again, but for names all the same. -ENOENT: the file has no lines at all. */
 int helpers_lines(struct helpers *helpers, const struct helpers_file *file, const uint64_t *vaddrs,
 		  size_t count, helpers_done done, void *ctx);
+/* The file's whole unwind table (result: table, valid for the call). Waits behind names. -ENOENT:
+ * the file has no call frame information; -ENOSPC: its table is larger than bytes_max; -EBADMSG:
+ * damaged.
+ */
+int helpers_table(struct helpers *helpers, const struct helpers_file *file, uint64_t bytes_max,
+		  helpers_done done, void *ctx);
+/* That of the vDSO; no file. */
+int helpers_vdso_table(struct helpers *helpers, helpers_done done, void *ctx);
 /* Names in the vDSO; no file. */
 int helpers_vdso_names(struct helpers *helpers, const uint64_t *offsets, size_t count,
 		       helpers_done done, void *ctx);

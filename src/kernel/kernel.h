@@ -21,6 +21,7 @@
 
 #include "abi/control.h" /* IWYU pragma: export */
 #include "abi/records.h" /* IWYU pragma: export */
+#include "abi/tables.h"	 /* IWYU pragma: export */
 #include "base/base.h"	 /* IWYU pragma: export */
 
 /* ---------------------------------------------------------------- what this machine can do */
@@ -44,6 +45,10 @@ struct kernel_options {
 	uint64_t budget_bytes; /* 0: min(2.5 % of RAM, 64 MiB); ceiling 5 % of RAM (MEM-1) */
 	enum fly_target target;
 	int cgroup_fd; /* for FLY_TARGET_CGROUP: a cgroup v2 directory */
+	enum fly_unwinder unwinder;
+	uint64_t table_bytes; /* 0 with FLY_UNWIND_FRAME_POINTERS; default 8 MiB */
+	uint32_t processes;   /* entries of fly_processes; default 4096 */
+	uint64_t walk_ns;     /* one walk of a user stack; default 200,000 */
 	bool no_kernel;
 	uint32_t cpus; /* plan only: pretend this many possible CPUs; 0: this machine's */
 };
@@ -149,5 +154,30 @@ struct kernel_ledger {
 int kernel_ledger_get(struct kernel *kernel, struct kernel_ledger *ret);
 /* Reads fdinfo of every map and the perf rings; keeps the peak. */
 int kernel_memory_get(struct kernel *kernel, struct kernel_memory *ret);
+
+/* ---------------------------------------------------------------- unwind tables
+ * Storage only (abi/tables.h); what lies there is decided by tables/. All sizes are part of the
+ * plan: options.table_bytes (--table-memory, a multiple of a segment) is the most that segments
+ * will take, options.processes the entries of fly_processes. Nothing here blocks but
+ * kernel_tables_wait. */
+
+/* Makes a segment exist; number below options.table_bytes / FLY_SEGMENT_BYTES. Returns its
+ * FLY_SEGMENT_BYTES, zeroed, writable, valid until kernel_segment_remove, or NULL with why (no
+ * memory: MEM-6). */
+void *kernel_segment_add(struct kernel *kernel, uint32_t segment, struct why *why);
+/* Gives it back. Nothing published may point into it. Waits like kernel_tables_wait. */
+void kernel_segment_remove(struct kernel *kernel, uint32_t segment);
+/* fly_tables, FLY_TABLES_MAX elements, writable. */
+struct fly_table *kernel_tables(struct kernel *kernel);
+/* Returns when every walk that began before the call has ended: what was unpublished before may be
+ * written again. About 10 to 40 ms, so collect what waits. (An update of an ARRAY_OF_MAPS waits for
+ * running programs: kernel commit 1ae80cf31938.) */
+int kernel_tables_wait(struct kernel *kernel);
+/* Enters or replaces, in one step for a walk that looks it up. -E2BIG: options.processes entries
+ * are in use. */
+int kernel_process_put(struct kernel *kernel, uint32_t tgid, const struct fly_process *process);
+/* -ENOENT: there is none. */
+int kernel_process_get(struct kernel *kernel, uint32_t tgid, struct fly_process *ret);
+int kernel_process_remove(struct kernel *kernel, uint32_t tgid);
 
 #endif

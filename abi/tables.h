@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/*
+ * Kernel memory of the table walker: where tables (abi/rows.h) and the mappings of processes lie,
+ * written by user space, read by BPF.
+ *
+ *	fly_segments   ARRAY_OF_MAPS; each inner map a BPF_F_MMAPABLE ARRAY of FLY_SEGMENT_BLOCKS
+ *		       blocks of 64 KiB: one space of words. Word N lies in block N /
+ *FLY_BLOCK_WORDS, block B in segment B / FLY_SEGMENT_BLOCKS. Segments come and go with need.
+ *	fly_tables     mmapable ARRAY of struct fly_table. Number 0 is no table. A table is
+ *published by storing `pages` last, and taken away by storing 0 there first. fly_processes  HASH,
+ *tgid to struct fly_process: where its mappings lie in the space of words.
+ *
+ * What a walk that is under way may still read (a table's parts, a process's mappings) is not
+ * written again before every walk that began earlier has ended (kernel_tables_wait).
+ */
+#ifndef FLYBALL_ABI_TABLES_H
+#define FLYBALL_ABI_TABLES_H
+
+#include "rows.h"
+
+#define FLY_BLOCK_BYTES	   (4u * FLY_BLOCK_WORDS)
+#define FLY_SEGMENT_BLOCKS 32u
+#define FLY_SEGMENT_BYTES  (FLY_SEGMENT_BLOCKS * FLY_BLOCK_BYTES) /* 2 MiB */
+#define FLY_SEGMENTS_MAX   32u
+#define FLY_TABLES_MAX	   2048u
+
+/* One executable mapping, 16 bytes, in an array sorted by start that does not cross a block's
+ * border and starts at an even word. Pages are of 4 KiB.
+ *
+ *	place   start page (36 bits, low), table (16 bits), 12 bits 0
+ *	target  bias page (36 bits, low, two's complement: address - bias is the link-time one),
+ *	        length in pages (28 bits)
+ */
+struct fly_mapping {
+	__u64 place, target;
+};
+#define FLY_MAPPING_WORDS 4u
+#define FLY_MAPPINGS_MAX  (FLY_BLOCK_WORDS / FLY_MAPPING_WORDS) /* of one process: a block */
+
+/* fly_mapping's table: a number below FLY_TABLES_MAX or one of these. */
+#define FLY_TABLE_NONE		 0u	 /* its table is not in memory (yet, or refused) */
+#define FLY_TABLE_FRAME_POINTERS 0xffffu /* has none by nature: JIT, Go, anonymous */
+
+#define FLY_MAPPING_PAGE_BITS 36
+#define FLY_MAPPING_PAGE_MASK ((1ULL << FLY_MAPPING_PAGE_BITS) - 1)
+
+static inline struct fly_mapping fly_mapping_make(__u64 start, __u64 bytes, __u64 bias, __u32 table)
+{
+	struct fly_mapping mapping;
+
+	mapping.place = (start >> 12 & FLY_MAPPING_PAGE_MASK) | (__u64)(table & 0xffffu)
+									<< FLY_MAPPING_PAGE_BITS;
+	mapping.target = (bias >> 12 & FLY_MAPPING_PAGE_MASK) | (bytes >> 12)
+									<< FLY_MAPPING_PAGE_BITS;
+	return mapping;
+}
+
+static inline __u64 fly_mapping_start(const struct fly_mapping *mapping)
+{
+	return (mapping->place & FLY_MAPPING_PAGE_MASK) << 12;
+}
+
+static inline __u64 fly_mapping_bytes(const struct fly_mapping *mapping)
+{
+	return mapping->target >> FLY_MAPPING_PAGE_BITS << 12;
+}
+
+static inline __u32 fly_mapping_table(const struct fly_mapping *mapping)
+{
+	return (__u32)(mapping->place >> FLY_MAPPING_PAGE_BITS) & 0xffffu;
+}
+
+/* Modulo 2^48, as is the address it is taken from. */
+static inline __u64 fly_mapping_bias(const struct fly_mapping *mapping)
+{
+	return (mapping->target & FLY_MAPPING_PAGE_MASK) << 12;
+}
+#define FLY_VADDR_MASK ((1ULL << 48) - 1)
+
+struct fly_process {
+	__u64 start_ns; /* start_boottime of the leader: another means a PID used again */
+	__u32 at;	/* word number of the first mapping */
+	__u32 count;	/* of mappings, at most FLY_MAPPINGS_MAX */
+	__u32 samples;	/* BPF counts here: who is least sampled goes first */
+	__u32 pad;
+};
+
+_Static_assert(sizeof(struct fly_mapping) == 4 * FLY_MAPPING_WORDS, "abi: fly_mapping");
+_Static_assert(sizeof(struct fly_process) == 24, "abi: fly_process");
+
+#endif
