@@ -119,7 +119,13 @@ static inline __s32 fly_rule_add(const struct fly_rule *rule)
 #define fly_half_make(rule, units) ((__u16)((rule) << 4 | (units)))
 
 /* What a block is asked for; all parts share one space of words in the kernel. */
-enum fly_part { FLY_PART_PAGES, FLY_PART_GROUPS, FLY_PART_SHAPES, FLY_PART_RULES };
+enum fly_part {
+	FLY_PART_PAGES,
+	FLY_PART_GROUPS,
+	FLY_PART_SHAPES,
+	FLY_PART_RULES,
+	FLY_PART_MAPPINGS, /* abi/tables.h */
+};
 
 /* What a look-up answers. */
 enum fly_find {
