@@ -34,7 +34,7 @@ struct fly_control {
 	__u32 own_tgid;	       /* reserved for the governor: our own main process */
 	__u64 exec_wake_ns;    /* BPF: when the reader was last woken for an exec */
 	__u32 is_exec_waiting; /* BPF: an exec came too soon after that to be woken for */
-	__u32 unwinder;	       /* enum fly_unwinder */
+	__u32 unwinder;	       /* enum fly_unwinder; tables have programs of their own */
 	__u64 walk_ns;	       /* one walk of a user stack takes no longer */
 };
 

@@ -12,8 +12,8 @@
 
 #define FLY_MAX_FRAMES	      1024 /* of a user stack */
 #define FLY_MAX_KERNEL_FRAMES 127  /* kernel.perf_event_max_stack's default */
-#define FLY_PRESSURE_FRAMES 32	/* depth above the ring's watermark (RING-3) */
-#define FLY_COMM_BYTES	    16
+#define FLY_PRESSURE_FRAMES   32   /* depth above the ring's watermark (RING-3) */
+#define FLY_COMM_BYTES	      16
 
 enum fly_record_type {
 	FLY_RECORD_SAMPLE = 1,
@@ -33,6 +33,7 @@ enum fly_record_type {
  * in a static program, it ended in the library's start code, which keeps no frame pointers: nothing
  * of the program's own is missing. */
 #define FLY_STATE_NEAR_BASE 0x40u
+#define FLY_STATE_TABLES    0x80u /* walked by tables; else by frame pointers alone (RING-3) */
 
 /* One on-CPU sample. frames[] holds kernel_frames then user_frames addresses, innermost first.
  * tgid and tid are those of the initial PID namespace. process_start_ns is the group leader's

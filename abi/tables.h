@@ -82,8 +82,16 @@ struct fly_process {
 	__u32 at;	/* word number of the first mapping */
 	__u32 count;	/* of mappings, at most FLY_MAPPINGS_MAX */
 	__u32 samples;	/* BPF counts here: who is least sampled goes first */
-	__u32 pad;
+	__u32 check;	/* fly_process_check */
 };
+
+/* An element that a walk has found may be given to another process at once, so that the walk reads
+ * half of each: then this tells. */
+static inline __u32 fly_process_check(const struct fly_process *process)
+{
+	return (__u32)(process->start_ns ^ process->start_ns >> 32) * 0x9e3779b1u ^
+	       process->at * 0x85ebca6bu ^ process->count;
+}
 
 _Static_assert(sizeof(struct fly_mapping) == 4 * FLY_MAPPING_WORDS, "abi: fly_mapping");
 _Static_assert(sizeof(struct fly_process) == 24, "abi: fly_process");

@@ -12,20 +12,7 @@
 
 #include "abi/control.h"
 #include "abi/records.h"
-#include "walk/walk.h"
-
-#define FLY_FRAME_SLOTS                                                                            \
-	256 /* power of two above 2 * FLY_MAX_FRAMES, so that an index is masked                   \
-	     */
-
-/* Per CPU, the sampling program's. */
-struct fly_scratch {
-	__u32 is_busy;
-	__u32 walk_depth;
-	struct fly_walk walk;
-	__u8 record[sizeof(struct fly_sample) + FLY_FRAME_SLOTS * sizeof(__u64)]
-		__attribute__((aligned(8)));
-};
+#include "abi/tables.h"
 
 /* Two pages. User space writes through mmap; BPF reads, and writes what says so. */
 struct {
@@ -43,14 +30,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct fly_counters);
 } fly_counters __weak SEC(".maps");
-
-/* About 2.2 KiB per possible CPU. BPF only. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct fly_scratch);
-} fly_scratch __weak SEC(".maps");
 
 /* Size from --ring. BPF writes, user space reads. */
 struct {
@@ -73,6 +52,39 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } fly_cgroup __weak SEC(".maps");
+
+/* abi/tables.h; those of --unwind tables alone. 2 MiB and a page per segment that is there, at most
+ * --table-memory. User space writes, through mmap of the segments; BPF reads. */
+struct fly_segment {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, FLY_SEGMENT_BLOCKS);
+	__type(key, __u32);
+	__uint(value_size, FLY_BLOCK_BYTES);
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, FLY_SEGMENTS_MAX);
+	__type(key, __u32);
+	__array(values, struct fly_segment);
+} fly_segments __weak SEC(".maps");
+
+/* 132 KiB. User space writes through mmap; BPF reads. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, FLY_TABLES_MAX);
+	__type(key, __u32);
+	__type(value, struct fly_table);
+} fly_tables __weak SEC(".maps");
+
+/* About 100 bytes per entry, --processes. User space writes; BPF reads, and counts samples. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct fly_process);
+} fly_processes __weak SEC(".maps");
 
 /* The reader is woken for a program just executed at most once in this time on the whole node: a
  * build executes hundreds per second. */

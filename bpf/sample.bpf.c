@@ -6,11 +6,7 @@
  * ring watermark (before any user memory is read: RING-2), kernel stack, user registers, user
  * stack, ring. Whatever happens after taken++, exactly one of submitted and dropped[] goes up.
  */
-#include "maps.h"
-
-#define FLY_WALK_READ(dst, bytes, address)                                                         \
-	bpf_probe_read_user((dst), (bytes), (const void *)(unsigned long)(address))
-#include "walk/fp.h"
+#include "walking.h"
 
 /* What one run works with. */
 struct run {
@@ -25,11 +21,6 @@ struct run {
 	__u32 kernel_depth; /* kernel frames */
 };
 
-static __always_inline struct fly_sample *sample_of(struct fly_scratch *scratch)
-{
-	return (struct fly_sample *)scratch->record;
-}
-
 static __always_inline void take_kernel_stack(struct run *run, struct fly_sample *sample)
 {
 	__u32 depth = run->kernel_depth, count;
@@ -38,35 +29,34 @@ static __always_inline void take_kernel_stack(struct run *run, struct fly_sample
 
 	if (!depth)
 		return;
-	if (want > FLY_MAX_FRAMES)
-		want = FLY_MAX_FRAMES;
+	if (want > FLY_MAX_KERNEL_FRAMES)
+		want = FLY_MAX_KERNEL_FRAMES;
 	got = bpf_get_stack(run->ctx, sample->frames, want * sizeof(__u64), 0);
 	if (got <= 0)
 		return;
 	count = (__u32)got / sizeof(__u64);
-	if (count > depth || count >= FLY_MAX_FRAMES) {
+	if (count > depth || count >= FLY_MAX_KERNEL_FRAMES) {
 		sample->cut |= 1u << FLY_CUT_KERNEL_DEPTH_LIMIT;
 		if (sample->state & FLY_STATE_PRESSURE)
 			sample->cut |= 1u << FLY_CUT_RING_PRESSURE;
 		if (count > depth)
 			count = depth;
 	}
-	sample->kernel_frames = (__u16)(count & FLY_MAX_FRAMES);
+	sample->kernel_frames = (__u16)(count & FLY_MAX_KERNEL_FRAMES);
 }
 
 /* Finds the registers the thread has in user mode; false when it has none. */
 static __always_inline bool take_user_registers(struct run *run, struct fly_sample *sample,
-						struct fly_walk *walk)
+						struct fly_unwind *unwind)
 {
 	struct task_struct *task = run->task;
 	__u64 cs = run->ctx->regs.cs & 0xffff;
 	struct pt_regs *regs;
 	__u32 flags = task->flags;
 
+	unwind->flags = FLY_KNOWS_REGS | FLY_IS_EXACT;
 	if (cs & 3) {
-		walk->pc = run->ctx->regs.ip;
-		walk->sp = run->ctx->regs.sp;
-		walk->fp = run->ctx->regs.bp;
+		fly_take_registers(unwind, &run->ctx->regs);
 	} else if (flags & PF_KTHREAD) {
 		sample->state |= FLY_STATE_KERNEL_THREAD;
 		return 0;
@@ -80,107 +70,53 @@ static __always_inline bool take_user_registers(struct run *run, struct fly_samp
 			sample->cut |= 1u << FLY_CUT_NO_USER_REGISTERS;
 			return 0;
 		}
-		walk->pc = regs->ip;
-		walk->sp = regs->sp;
-		walk->fp = regs->bp;
+		fly_take_registers(unwind, regs);
 		/* An io_uring worker that ends has given its flag back. */
-		if (!walk->pc && !walk->sp) {
+		if (!unwind->walk.pc && !unwind->walk.sp) {
 			sample->state |= FLY_STATE_IO_WORKER;
 			return 0;
 		}
 		/* Interrupts and exceptions leave -1 here, system calls their number. */
-		if (regs->orig_ax != (unsigned long)-1)
+		if (regs->orig_ax != (unsigned long)-1) {
 			sample->state |= FLY_STATE_IN_SYSCALL;
+			unwind->flags = FLY_KNOWS_REGS;
+		}
 	}
 	if (cs == USER_CS_32)
 		sample->state |= FLY_STATE_COMPAT;
-	walk->base = fly_walk_base(walk->sp, task->mm->start_stack, task->thread.fsbase);
+	unwind->stack_start = task->mm->start_stack;
+	unwind->thread_block = task->thread.fsbase;
 	return 1;
 }
 
-static __always_inline void end_walk(struct fly_sample *sample, const struct fly_walk *walk,
-				     int step)
-{
-	if (step == FLY_STEP_ABSENT)
-		sample->cut |= 1u << FLY_CUT_USER_PAGE_ABSENT;
-	if (step != FLY_STEP_LOST)
-		return;
-	sample->cut |= 1u << FLY_CUT_FRAME_POINTER_LOST;
-	if (fly_walk_is_near_base(walk))
-		sample->state |= FLY_STATE_NEAR_BASE;
-}
-
-struct walking {
-	struct fly_scratch *scratch;
-	struct fly_walk walk;
-	__u32 first; /* of the frames the loop finds */
-	__u32 count; /* found so far */
-	int step;    /* what ended it; FLY_STEP_FRAME: the depth */
-};
-
-static __always_inline void put_frame(struct fly_scratch *scratch, __u32 index, __u64 pc)
-{
-	struct fly_sample *sample = sample_of(scratch);
-
-	sample->frames[(sample->kernel_frames + index) & (FLY_FRAME_SLOTS - 1)] = pc;
-}
-
-/* One frame. Returns 1 to end the loop. */
-static long walk_on(__u32 index, struct walking *walking)
-{
-	__u32 count = walking->first + index;
-
-	walking->step = fly_fp_step(&walking->walk);
-	if (walking->step != FLY_STEP_FRAME || count >= walking->scratch->walk_depth)
-		return 1;
-	put_frame(walking->scratch, count, walking->walk.pc);
-	walking->count = count + 1;
-	return 0;
-}
-
-/* Walks from scratch->walk. A global function and bpf_loop, so that the verifier looks at all this
- * once: 6.1 gives up (a million instructions) on a loop unrolled for each way that leads here. */
-__noinline int fly_walk_user(struct fly_scratch *scratch)
-{
-	struct walking walking = {.scratch = scratch, .first = 1, .count = 1};
-	struct fly_sample *sample;
-	bool has_leaf = 0;
-
-	if (!scratch)
-		return 0;
-	sample = sample_of(scratch);
-	walking.walk = scratch->walk;
-	put_frame(scratch, 0, walking.walk.pc);
-	if (!(sample->state & FLY_STATE_IN_SYSCALL))
-		has_leaf = fly_fp_leaf(&walking.walk) == FLY_STEP_FRAME;
-	if (has_leaf && scratch->walk_depth > 1) {
-		put_frame(scratch, 1, walking.walk.pc);
-		walking.first = walking.count = 2;
-	}
-	if (!has_leaf || scratch->walk_depth > 1)
-		bpf_loop(FLY_MAX_FRAMES, walk_on, &walking, 0);
-	if (walking.step == FLY_STEP_FRAME)
-		sample->cut |= sample->state & FLY_STATE_PRESSURE ? 1u << FLY_CUT_RING_PRESSURE
-								  : 1u << FLY_CUT_DEPTH_LIMIT;
-	end_walk(sample, &walking.walk, walking.step);
-	sample->user_frames = (__u16)walking.count;
-	return 0;
-}
-
-static __always_inline void take_user_stack(struct run *run, struct fly_sample *sample)
+static __always_inline void take_user_stack(struct run *run, struct fly_sample *sample,
+					    __u32 unwinder)
 {
 	struct fly_scratch *scratch = run->scratch;
 
-	if (!take_user_registers(run, sample, &scratch->walk))
+	if (!take_user_registers(run, sample, &scratch->unwind))
 		return;
 	if (sample->state & FLY_STATE_COMPAT) {
-		sample->frames[sample->kernel_frames & (FLY_FRAME_SLOTS - 1)] = scratch->walk.pc;
+		fly_put_frame(scratch, 0, scratch->unwind.walk.pc);
 		sample->cut |= 1u << FLY_CUT_COMPAT_TASK;
 		sample->user_frames = 1;
 		return;
 	}
 	scratch->walk_depth = run->depth;
+	if (unwinder != FLY_UNWIND_TABLES || run->control->unwinder != FLY_UNWIND_TABLES ||
+	    sample->state & FLY_STATE_PRESSURE) {
+		fly_walk_user(scratch);
+		return;
+	}
+	if (fly_find_process(sample, &scratch->unwind)) {
+		sample->state |= FLY_STATE_TABLES;
+		scratch->walk_end_ns = run->time_ns + run->control->walk_ns;
+		fly_unwind_user(scratch);
+		return;
+	}
 	fly_walk_user(scratch);
+	if (sample->cut & 1u << FLY_CUT_FRAME_POINTER_LOST)
+		sample->cut ^= 1u << FLY_CUT_FRAME_POINTER_LOST | 1u << FLY_CUT_PROCESS_NOT_TRACKED;
 }
 
 static __always_inline void fill_header(struct run *run, struct fly_sample *sample)
@@ -199,7 +135,7 @@ static __always_inline void fill_header(struct run *run, struct fly_sample *samp
 	sample->state = run->ctx->regs.cs & 3 ? 0 : FLY_STATE_IN_KERNEL;
 	sample->kernel_frames = 0;
 	sample->user_frames = 0;
-	sample->pad = 0;
+	sample->detail = 0;
 	bpf_get_current_comm(sample->comm, sizeof(sample->comm));
 }
 
@@ -227,7 +163,8 @@ static __always_inline void submit(struct run *run, struct fly_sample *sample)
 	__u32 count = (__u32)sample->kernel_frames + sample->user_frames;
 	__u64 flags = wake_flags(run);
 
-	count &= FLY_FRAME_SLOTS - 1;
+	if (count > FLY_FRAME_SLOTS)
+		count = FLY_FRAME_SLOTS;
 	if (bpf_ringbuf_output(&fly_ring, sample, sizeof(*sample) + count * sizeof(__u64), flags)) {
 		counters->dropped[FLY_DROP_RING_FULL]++;
 		counters->dropped_ns[FLY_DROP_RING_FULL] += sample->weight_ns;
@@ -240,10 +177,10 @@ static __always_inline void submit(struct run *run, struct fly_sample *sample)
 	counters->wakeups += flags == BPF_RB_FORCE_WAKEUP;
 }
 
-static __always_inline void take_sample(struct run *run)
+static __always_inline void take_sample(struct run *run, __u32 unwinder)
 {
 	struct fly_control *control = run->control;
-	struct fly_sample *sample = sample_of(run->scratch);
+	struct fly_sample *sample = fly_sample_of(run->scratch);
 	__u32 depth = control->depth, kernel_depth = control->kernel_depth;
 	bool is_pressed;
 
@@ -254,13 +191,14 @@ static __always_inline void take_sample(struct run *run)
 	if (is_pressed && kernel_depth > FLY_PRESSURE_FRAMES)
 		kernel_depth = FLY_PRESSURE_FRAMES;
 	run->depth = depth > FLY_MAX_FRAMES ? FLY_MAX_FRAMES : depth;
-	run->kernel_depth = kernel_depth > FLY_MAX_FRAMES ? FLY_MAX_FRAMES : kernel_depth;
+	run->kernel_depth =
+		kernel_depth > FLY_MAX_KERNEL_FRAMES ? FLY_MAX_KERNEL_FRAMES : kernel_depth;
 	fill_header(run, sample);
 	if (is_pressed)
 		sample->state |= FLY_STATE_PRESSURE;
 	if (sample->state & FLY_STATE_IN_KERNEL)
 		take_kernel_stack(run, sample);
-	take_user_stack(run, sample);
+	take_user_stack(run, sample, unwinder);
 	submit(run, sample);
 }
 
@@ -287,7 +225,7 @@ static __always_inline bool is_target(__u32 target, struct task_struct *task)
 	return 1;
 }
 
-static __always_inline void tick(struct run *run, __u32 target)
+static __always_inline void tick(struct run *run, __u32 target, __u32 unwinder)
 {
 	struct fly_counters *counters = run->counters;
 	struct fly_scratch *scratch = run->scratch;
@@ -310,11 +248,11 @@ static __always_inline void tick(struct run *run, __u32 target)
 		return;
 	}
 	scratch->is_busy = 1;
-	take_sample(run);
+	take_sample(run, unwinder);
 	scratch->is_busy = 0;
 }
 
-static __always_inline int run_for(struct fly_perf_context *ctx, __u32 target)
+static __always_inline int run_for(struct fly_perf_context *ctx, __u32 target, __u32 unwinder)
 {
 	__u32 set = FLY_COUNTERS_SAMPLE, zero = 0;
 	struct run run = {.ctx = ctx, .control = fly_control_get()};
@@ -326,7 +264,7 @@ static __always_inline int run_for(struct fly_perf_context *ctx, __u32 target)
 	run.scratch = bpf_map_lookup_elem(&fly_scratch, &zero);
 	if (!run.counters || !run.scratch)
 		return 0;
-	tick(&run, target);
+	tick(&run, target, unwinder);
 	run.counters->runs++;
 	run.counters->run_ns += bpf_ktime_get_ns() - run.time_ns;
 	return 0;
@@ -335,19 +273,37 @@ static __always_inline int run_for(struct fly_perf_context *ctx, __u32 target)
 SEC("perf_event")
 int fly_sample(struct fly_perf_context *ctx)
 {
-	return run_for(ctx, FLY_TARGET_ALL);
+	return run_for(ctx, FLY_TARGET_ALL, FLY_UNWIND_FRAME_POINTERS);
 }
 
 SEC("perf_event")
 int fly_sample_task(struct fly_perf_context *ctx)
 {
-	return run_for(ctx, FLY_TARGET_TASKS);
+	return run_for(ctx, FLY_TARGET_TASKS, FLY_UNWIND_FRAME_POINTERS);
 }
 
 SEC("perf_event")
 int fly_sample_cgrp(struct fly_perf_context *ctx)
 {
-	return run_for(ctx, FLY_TARGET_CGROUP);
+	return run_for(ctx, FLY_TARGET_CGROUP, FLY_UNWIND_FRAME_POINTERS);
+}
+
+SEC("perf_event")
+int fly_unwind(struct fly_perf_context *ctx)
+{
+	return run_for(ctx, FLY_TARGET_ALL, FLY_UNWIND_TABLES);
+}
+
+SEC("perf_event")
+int fly_unwind_task(struct fly_perf_context *ctx)
+{
+	return run_for(ctx, FLY_TARGET_TASKS, FLY_UNWIND_TABLES);
+}
+
+SEC("perf_event")
+int fly_unwind_cgrp(struct fly_perf_context *ctx)
+{
+	return run_for(ctx, FLY_TARGET_CGROUP, FLY_UNWIND_TABLES);
 }
 
 char LICENSE[] SEC("license") = "GPL";

@@ -76,7 +76,11 @@ struct task_struct {
 
 /* cs became 16 bits wide in 6.9 (FRED): libbpf adjusts the width of the load. */
 struct pt_regs {
+	unsigned long r15, r14, r13, r12;
 	unsigned long bp;
+	unsigned long bx;
+	unsigned long r11, r10, r9, r8;
+	unsigned long ax, cx, dx, si, di;
 	unsigned long orig_ax;
 	unsigned long ip;
 	unsigned long cs;

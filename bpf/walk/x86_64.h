@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * What bpf/walk/unwind.h has to know of x86-64: registers, signal frames, calls. Another machine is
+ * What bpf/walk/unwinder.h has to know of x86-64: registers, signal frames, calls. Another machine is
  * another header with the same names, and with its fp.h.
  */
 #ifndef FLYBALL_WALK_X86_64_H

@@ -17,7 +17,7 @@
 	2500000000ULL /* for a process that is being scanned: past a helper's deadline             \
 		       */
 #define WAIT_BYTES_MAX	 (8U << 20)
-#define FRAMES_MAX	 (2 * FLY_MAX_FRAMES)
+#define FRAMES_MAX	 (FLY_MAX_KERNEL_FRAMES + FLY_MAX_FRAMES)
 #define UNKNOWN_KEY	 3
 #define KERNEL_KEY	 1
 #define TRACKER_KEY_BASE 16

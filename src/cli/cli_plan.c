@@ -15,7 +15,7 @@ static const struct argp_option plan_options[] = {
 	{"ring", KEY_RING, "SIZE", 0, "Ring buffer, a power of two (default 1MiB)", 0},
 	{"kernel-memory", KEY_KERNEL_MEMORY, "SIZE", 0,
 	 "Budget (default: 2.5 % of RAM, at most 64MiB)", 0},
-	{"depth", KEY_DEPTH, "N", 0, "Frames kept, 1 to 127 (default 127)", 0},
+	{"depth", KEY_DEPTH, "N", 0, "User frames kept, 1 to 1024 (default 1024)", 0},
 	{"cpus", KEY_CPUS, "N", 0, "As if the machine had N CPUs", 0},
 	{"filtered", KEY_FILTERED, NULL, 0, "As with -p or a command, not -a", 0},
 	{"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},

@@ -37,7 +37,9 @@ static const struct argp_option record_options[] = {
 	{"duration", 'd', "TIME", 0,
 	 "Stop after e.g. 10, 10s, 500ms, 2m (default: Ctrl-C, or the command's end)", 2},
 	{"depth", KEY_DEPTH, "N", 0,
-	 "Frames kept of each user and kernel stack, 1 to 127 (default 127)", 2},
+	 "Frames kept of each user stack, 1 to 1024 (default 1024), and of each kernel stack (at "
+	 "most 127)",
+	 2},
 	{"no-kernel", KEY_NO_KERNEL, NULL, 0, "Take no kernel stacks", 2},
 	{"no-symbols", KEY_NO_SYMBOLS, NULL, 0, "Open no files: frames are module+0xoffset", 2},
 	{"debuginfod", KEY_DEBUGINFOD, "URLS", OPTION_ARG_OPTIONAL,

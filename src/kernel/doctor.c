@@ -388,12 +388,13 @@ static void check_max_stack(struct kernel_check *check)
 {
 	int64_t value;
 
-	if (read_sysctl("kernel/perf_event_max_stack", &value) && value < FLY_MAX_FRAMES)
+	if (read_sysctl("kernel/perf_event_max_stack", &value) && value < FLY_MAX_KERNEL_FRAMES)
 		say(check, NOTE,
 		    "kernel stacks are cut at %lld frames: sysctl kernel.perf_event_max_stack=%d",
-		    (long long)value, FLY_MAX_FRAMES);
+		    (long long)value, FLY_MAX_KERNEL_FRAMES);
 	else
-		say(check, FINE, "kernel stacks of up to %d frames are allowed", FLY_MAX_FRAMES);
+		say(check, FINE, "kernel stacks of up to %d frames are allowed",
+		    FLY_MAX_KERNEL_FRAMES);
 }
 
 static void check_tracefs(struct kernel_check *check)

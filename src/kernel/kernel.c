@@ -42,7 +42,7 @@ static bool is_sample_valid(const struct fly_sample *sample, size_t bytes)
 {
 	if (bytes < sizeof(*sample))
 		return false;
-	if (sample->kernel_frames > FLY_MAX_FRAMES || sample->user_frames > FLY_MAX_FRAMES)
+	if (sample->kernel_frames > FLY_MAX_KERNEL_FRAMES || sample->user_frames > FLY_MAX_FRAMES)
 		return false;
 	return bytes == sizeof(*sample) + ((size_t)sample->kernel_frames + sample->user_frames) * 8;
 }

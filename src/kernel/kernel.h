@@ -53,7 +53,7 @@ struct kernel_options {
 	uint32_t cpus; /* plan only: pretend this many possible CPUs; 0: this machine's */
 };
 void kernel_options_init(
-	struct kernel_options *options); /* defaults: 99 Hz, depth 127, ring 1 MiB */
+	struct kernel_options *options); /* defaults: 99 Hz, depth FLY_MAX_FRAMES, ring 1 MiB */
 /* -EINVAL/-ERANGE with a sentence that names the flag. */
 int kernel_options_check(const struct kernel_options *options, struct why *why);
 

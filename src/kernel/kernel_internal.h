@@ -26,6 +26,7 @@ bool kernel_cpus_has(const struct kernel_cpus *cpus, uint32_t cpu);
 int kernel_read_text(const char *path, char *text, size_t size);
 
 /* ---------------------------------------------------------------- plan.c */
+#define KERNEL_SEGMENT_BYTES (4096 + FLY_SEGMENT_BYTES) /* of kernel memory */
 uint64_t kernel_ring_map_bytes(uint64_t ring_bytes);
 /* Data bytes of one side-band ring when there are so many CPUs: a power of two. */
 uint64_t kernel_sideband_ring_bytes(uint32_t cpus);
@@ -109,6 +110,10 @@ struct kernel_cpu {
 	uint64_t enabled_gone_ns;	 /* of events already closed */
 	uint64_t idle_start_ns, idle_ns; /* by /proc/stat: at the start, and as last read */
 };
+struct kernel_segment {
+	void *map; /* NULL: there is none */
+	int fd;
+};
 struct kernel {
 	struct kernel_options options;
 	struct kernel_memory memory;
@@ -117,6 +122,8 @@ struct kernel {
 	struct ring_buffer *ring;
 	int sample_fd; /* the program */
 	int exec_link_fd, fork_link_fd, counters_fd, marks_fd;
+	struct kernel_segment segments[FLY_SEGMENTS_MAX];
+	struct fly_table *tables;
 	struct kernel_cpus possible;
 	uint32_t cpu_count; /* length of cpus[] */
 	struct kernel_cpu *cpus;
@@ -138,6 +145,11 @@ struct kernel {
 /* load.c */
 int kernel_load(struct kernel *kernel, struct why *why);
 void kernel_unload(struct kernel *kernel);
+/* segments.c: with FLY_UNWIND_TABLES, else nothing */
+void kernel_segments_choose(struct kernel *kernel);
+int kernel_segments_open(struct kernel *kernel, struct why *why);
+void kernel_segments_close(struct kernel *kernel);
+void kernel_segments_measure(struct kernel *kernel, bool is_memlock_true);
 /* kernel.c: takes what a CPU's side-band still holds and says that records were lost. */
 void kernel_cpu_lost(struct kernel *kernel, uint32_t cpu);
 /* hotplug.c */
@@ -151,6 +163,7 @@ void kernel_idle_read(struct kernel *kernel, bool is_start);
 uint64_t kernel_missed(const struct kernel_cpu *cpu, uint64_t period_ns,
 		       const struct fly_counters *counters, uint64_t enabled_ns);
 /* memory.c */
+uint64_t kernel_memlock(int fd); /* as fdinfo has it; 0: unknown */
 void kernel_memory_measure(struct kernel *kernel);
 /* doctor.c: whether this kernel can freeze on user reads in interrupts. signature: what Ubuntu has
  * in /proc/version_signature, or NULL. */

@@ -35,32 +35,49 @@ static int log_libbpf(enum libbpf_print_level level, const char *fmt, va_list ar
 static uint32_t kernel_depth(const struct kernel_options *options)
 {
 	char text[32];
-	uint64_t max = FLY_MAX_FRAMES;
+	uint64_t max = FLY_MAX_KERNEL_FRAMES;
 
 	if (options->no_kernel)
 		return 0;
 	if (kernel_read_text("/proc/sys/kernel/perf_event_max_stack", text, sizeof(text)) > 0) {
 		text[strcspn(text, "\n")] = '\0';
 		if (text_parse_u64(text, 1, UINT32_MAX, &max))
-			max = FLY_MAX_FRAMES;
+			max = FLY_MAX_KERNEL_FRAMES;
 	}
+	if (max > FLY_MAX_KERNEL_FRAMES)
+		max = FLY_MAX_KERNEL_FRAMES;
 	return options->depth < max ? options->depth : (uint32_t)max;
+}
+
+#define FLY_TARGETS 3
+
+static struct bpf_program *sampler(const struct flyball_bpf *bpf, bool has_tables, size_t target)
+{
+	struct bpf_program *const all[2][FLY_TARGETS] = {
+		{bpf->progs.fly_sample, bpf->progs.fly_sample_task, bpf->progs.fly_sample_cgrp},
+		{bpf->progs.fly_unwind, bpf->progs.fly_unwind_task, bpf->progs.fly_unwind_cgrp},
+	};
+
+	return all[has_tables][target];
 }
 
 static void choose(struct kernel *kernel)
 {
 	struct flyball_bpf *bpf = kernel->bpf;
 	enum fly_target target = kernel->options.target;
+	bool has_tables = kernel->options.unwinder == FLY_UNWIND_TABLES;
 
-	bpf_program__set_autoload(bpf->progs.fly_sample, target == FLY_TARGET_ALL);
-	bpf_program__set_autoload(bpf->progs.fly_sample_task, target == FLY_TARGET_TASKS);
-	bpf_program__set_autoload(bpf->progs.fly_sample_cgrp, target == FLY_TARGET_CGROUP);
+	for (size_t i = 0; i < FLY_TARGETS; i++) {
+		bpf_program__set_autoload(sampler(bpf, false, i), !has_tables && target == i);
+		bpf_program__set_autoload(sampler(bpf, true, i), has_tables && target == i);
+	}
 	bpf_program__set_autoload(bpf->progs.fly_exec, target != FLY_TARGET_TASKS);
 	bpf_program__set_autoload(bpf->progs.fly_exec_task, target == FLY_TARGET_TASKS);
 	bpf_program__set_autoload(bpf->progs.fly_fork, target == FLY_TARGET_TASKS);
 	bpf_map__set_autocreate(bpf->maps.fly_marks, target == FLY_TARGET_TASKS);
 	bpf_map__set_autocreate(bpf->maps.fly_cgroup, target == FLY_TARGET_CGROUP);
 	bpf_map__set_max_entries(bpf->maps.fly_ring, (uint32_t)kernel->options.ring_bytes);
+	kernel_segments_choose(kernel);
 }
 
 static int attach_tracepoint(const struct bpf_program *prog, int *ret_fd, struct why *why)
@@ -84,9 +101,9 @@ static int attach(struct kernel *kernel, struct why *why)
 	uint32_t zero = 0;
 	int err;
 
-	kernel->sample_fd = bpf_program__fd(bpf->progs.fly_sample);
+	kernel->sample_fd = bpf_program__fd(sampler(
+		bpf, kernel->options.unwinder == FLY_UNWIND_TABLES, kernel->options.target));
 	if (kernel->options.target == FLY_TARGET_TASKS) {
-		kernel->sample_fd = bpf_program__fd(bpf->progs.fly_sample_task);
 		kernel->marks_fd = bpf_map__fd(bpf->maps.fly_marks);
 		exec = bpf->progs.fly_exec_task;
 		err = attach_tracepoint(bpf->progs.fly_fork, &kernel->fork_link_fd, why);
@@ -94,7 +111,6 @@ static int attach(struct kernel *kernel, struct why *why)
 			return err;
 	}
 	if (kernel->options.target == FLY_TARGET_CGROUP) {
-		kernel->sample_fd = bpf_program__fd(bpf->progs.fly_sample_cgrp);
 		err = bpf_map_update_elem(bpf_map__fd(bpf->maps.fly_cgroup), &zero,
 					  &kernel->options.cgroup_fd, BPF_ANY);
 		if (err)
@@ -122,6 +138,8 @@ static int map_control(struct kernel *kernel, struct why *why)
 		.ring_bytes = kernel->options.ring_bytes,
 		.watermark_bytes = kernel->options.ring_bytes / 4 * 3,
 		.wake_bytes = kernel->options.ring_bytes / 2,
+		.unwinder = kernel->options.unwinder,
+		.walk_ns = kernel->options.walk_ns,
 	};
 	return 0;
 }
@@ -146,6 +164,8 @@ int kernel_load(struct kernel *kernel, struct why *why)
 	kernel->counters_fd = bpf_map__fd(kernel->bpf->maps.fly_counters);
 	err = map_control(kernel, why);
 	if (!err)
+		err = kernel_segments_open(kernel, why);
+	if (!err)
 		err = attach(kernel, why);
 	return err;
 }
@@ -160,6 +180,7 @@ void kernel_unload(struct kernel *kernel)
 		munmap(kernel->control, (size_t)sysconf(_SC_PAGESIZE));
 	kernel->control = NULL;
 	kernel->exec_link_fd = kernel->fork_link_fd = -1;
+	kernel_segments_close(kernel);
 	flyball_bpf__destroy(kernel->bpf);
 	kernel->bpf = NULL;
 }

@@ -13,7 +13,7 @@
 
 #include "bpf/flyball.skel.h"
 
-static uint64_t memlock_of(int fd)
+uint64_t kernel_memlock(int fd)
 {
 	char path[64], text[2048], *at;
 	uint64_t bytes;
@@ -33,7 +33,7 @@ static uint64_t memlock_of(int fd)
 /* A ring's memlock is never 0 where memlock is true. */
 static bool is_memlock_true(struct kernel *kernel)
 {
-	return memlock_of(bpf_map__fd(kernel->bpf->maps.fly_ring)) > 0;
+	return kernel_memlock(bpf_map__fd(kernel->bpf->maps.fly_ring)) > 0;
 }
 
 static void measure_maps(struct kernel *kernel)
@@ -48,8 +48,10 @@ static void measure_maps(struct kernel *kernel)
 		int fd = bpf_map__fd(map);
 
 		if (plan && fd >= 0)
-			plan->measured_bytes = is_true ? memlock_of(fd) : plan->bytes;
+			plan->measured_bytes = is_true ? kernel_memlock(fd) : plan->bytes;
 	}
+	/* That of an array of maps does not hold the maps. */
+	kernel_segments_measure(kernel, is_true);
 }
 
 static void measure_programs(struct kernel *kernel)
@@ -68,7 +70,7 @@ static void measure_programs(struct kernel *kernel)
 		if (fd < 0 || bpf_obj_get_info_by_fd(fd, &info, &size))
 			continue;
 		/* memlock holds the instructions, not the machine code made of them. */
-		programs->measured_bytes += memlock_of(fd) + info.jited_prog_len;
+		programs->measured_bytes += kernel_memlock(fd) + info.jited_prog_len;
 		programs->entries++;
 	}
 	if (bpf_object__btf_fd(kernel->bpf->obj) >= 0) {

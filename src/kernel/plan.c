@@ -12,15 +12,45 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PAGE		     4096ULL
-#define MAP_HEADER	     320ULL /* struct bpf_array; bpf_ringbuf_map takes 304 */
-#define SCRATCH_BYTES	     (40 + sizeof(struct fly_sample) + 256 * 8)
-#define PROGRAM_BYTES	     (48ULL << 10) /* instructions and machine code of three programs */
+#define PAGE	    4096ULL
+#define MAP_HEADER  320ULL  /* struct bpf_array; bpf_ringbuf_map takes 304 */
+#define HASH_HEADER 1024ULL /* struct bpf_htab, with room */
+#define SCRATCH_BYTES                                                                              \
+	(512 + sizeof(struct fly_sample) + (FLY_MAX_KERNEL_FRAMES + FLY_MAX_FRAMES + 1) * 8)
+#define PROGRAM_BYTES	     (48ULL << 10)  /* instructions and machine code of three programs */
+#define UNWIND_PROGRAM_BYTES (112ULL << 10) /* with the one that walks by tables */
+#define TABLES_MIN_BYTES     FLY_SEGMENT_BYTES
+#define TABLES_DEFAULT_BYTES (8ULL << 20)
+#define PROCESSES_DEFAULT    4096
+#define PROCESSES_MAX	     (1U << 20)
 #define BTF_BYTES	     (48ULL << 10)
 #define BUDGET_MAX	     (64ULL << 20)
 #define SIDEBAND_CPU_BYTES   (256ULL << 10)
 #define SIDEBAND_TOTAL_BYTES (8ULL << 20)
 #define RING_MAX	     (1ULL << 30)
+
+static uint64_t ram_bytes(void)
+{
+	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static uint64_t default_budget(void)
+{
+	uint64_t share = ram_bytes() / 40;
+
+	return share < BUDGET_MAX ? share : BUDGET_MAX;
+}
+
+/* Half of what is allowed in all, on small machines. */
+static uint64_t default_table_bytes(void)
+{
+	uint64_t share = default_budget() / 2;
+
+	share -= share % FLY_SEGMENT_BYTES;
+	if (share < TABLES_MIN_BYTES)
+		return TABLES_MIN_BYTES;
+	return share < TABLES_DEFAULT_BYTES ? share : TABLES_DEFAULT_BYTES;
+}
 
 void kernel_options_init(struct kernel_options *options)
 {
@@ -29,12 +59,26 @@ void kernel_options_init(struct kernel_options *options)
 		.depth = FLY_MAX_FRAMES,
 		.ring_bytes = 1 << 20,
 		.cgroup_fd = -1,
+		.table_bytes = default_table_bytes(),
+		.processes = PROCESSES_DEFAULT,
+		.walk_ns = 200000,
 	};
 }
 
-static uint64_t ram_bytes(void)
+static int check_tables(const struct kernel_options *options, struct why *why)
 {
-	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	if (!options->table_bytes || options->table_bytes % FLY_SEGMENT_BYTES ||
+	    options->table_bytes / FLY_SEGMENT_BYTES > FLY_SEGMENTS_MAX)
+		return why_set(why, -EINVAL,
+			       "--table-memory %llu is no size tables can have: choose a multiple "
+			       "of 2MiB, up to 64MiB",
+			       (unsigned long long)options->table_bytes);
+	if (!options->processes || options->processes > PROCESSES_MAX)
+		return why_set(why, -ERANGE, "--processes %u is out of range: choose 1 to %u",
+			       options->processes, PROCESSES_MAX);
+	if (!options->walk_ns)
+		return why_set(why, -ERANGE, "a walk needs some time");
+	return 0;
 }
 
 int kernel_options_check(const struct kernel_options *options, struct why *why)
@@ -62,7 +106,7 @@ int kernel_options_check(const struct kernel_options *options, struct why *why)
 			text_bytes(ram_bytes() / 20, size, sizeof(size)));
 	if (options->target == FLY_TARGET_CGROUP && options->cgroup_fd < 0)
 		return why_set(why, -EINVAL, "--cgroup names no cgroup v2 directory");
-	return 0;
+	return options->unwinder == FLY_UNWIND_TABLES ? check_tables(options, why) : 0;
 }
 
 uint64_t kernel_ring_map_bytes(uint64_t ring_bytes)
@@ -109,6 +153,26 @@ static uint64_t percpu_array_bytes(uint64_t entries, uint64_t value_bytes, uint3
 	return MAP_HEADER + entries * 8 + entries * ((value_bytes + 7) & ~7ULL) * possible;
 }
 
+static void add_table_maps(const struct kernel_options *options, uint32_t possible,
+			   struct kernel_memory *memory)
+{
+	uint64_t segments = options->table_bytes / FLY_SEGMENT_BYTES, buckets = 1;
+	/* An element of a hash is 48 bytes, key and value; a bucket 16. */
+	uint64_t element = 48 + 8 + sizeof(struct fly_process);
+
+	while (buckets < options->processes)
+		buckets *= 2;
+	add(memory, "fly_segments", "array_of_maps", segments,
+	    MAP_HEADER + segments * (8ULL + KERNEL_SEGMENT_BYTES),
+	    "unwind tables and mappings (--table-memory), as they are needed");
+	add(memory, "fly_tables", "array", FLY_TABLES_MAX,
+	    PAGE + FLY_TABLES_MAX * sizeof(struct fly_table), "where each table is");
+	add(memory, "fly_processes", "hash", options->processes,
+	    HASH_HEADER + buckets * 16 + 32ULL * possible +
+		    (options->processes + possible) * element,
+	    "where the mappings of each process are (--processes)");
+}
+
 static void add_maps(const struct kernel_options *options, uint32_t possible,
 		     struct kernel_memory *memory)
 {
@@ -130,13 +194,8 @@ static void add_maps(const struct kernel_options *options, uint32_t possible,
 	}
 	if (options->target == FLY_TARGET_CGROUP)
 		add(memory, "fly_cgroup", "cgroup_array", 1, MAP_HEADER + 8, "the cgroup sampled");
-}
-
-static uint64_t default_budget(void)
-{
-	uint64_t share = ram_bytes() / 40;
-
-	return share < BUDGET_MAX ? share : BUDGET_MAX;
+	if (options->unwinder == FLY_UNWIND_TABLES)
+		add_table_maps(options, possible, memory);
 }
 
 static int count_cpus(uint32_t wanted, uint32_t *ret_possible, uint32_t *ret_online,
@@ -159,6 +218,13 @@ static int count_cpus(uint32_t wanted, uint32_t *ret_possible, uint32_t *ret_onl
 	return 0;
 }
 
+static const char *what_to_lower(const struct kernel_options *options)
+{
+	if (options->unwinder == FLY_UNWIND_TABLES && options->table_bytes > options->ring_bytes)
+		return "--table-memory";
+	return "--ring";
+}
+
 static int check_fits(const struct kernel_memory *memory, const struct kernel_options *options,
 		      struct why *why)
 {
@@ -169,13 +235,15 @@ static int check_fits(const struct kernel_memory *memory, const struct kernel_op
 	if (memory->planned_bytes > memory->budget_bytes)
 		return why_set(why, -ENOSPC,
 			       "the plan needs %s of kernel memory and the budget is %s: raise "
-			       "--kernel-memory, or lower --ring",
-			       planned, text_bytes(memory->budget_bytes, limit, sizeof(limit)));
+			       "--kernel-memory, or lower %s",
+			       planned, text_bytes(memory->budget_bytes, limit, sizeof(limit)),
+			       what_to_lower(options));
 	if (memory->planned_bytes > room)
 		return why_set(why, -ENOSPC,
 			       "the plan needs %s of kernel memory and flyball's memory cgroup has "
-			       "%s left: raise the cgroup's limit, or lower --ring",
-			       planned, text_bytes(room, limit, sizeof(limit)));
+			       "%s left: raise the cgroup's limit, or lower %s",
+			       planned, text_bytes(room, limit, sizeof(limit)),
+			       what_to_lower(options));
 	return 0;
 }
 
@@ -197,7 +265,9 @@ int kernel_plan(const struct kernel_options *options, struct kernel_memory *ret,
 	ring = kernel_sideband_ring_bytes(possible) + PAGE;
 	add(&memory, "side-band", "perf ring", possible, ring * possible,
 	    "mappings, names, forks and exits of processes");
-	add(&memory, "programs", "program", 3, PROGRAM_BYTES, "instructions and machine code");
+	add(&memory, "programs", "program", 3,
+	    options->unwinder == FLY_UNWIND_TABLES ? UNWIND_PROGRAM_BYTES : PROGRAM_BYTES,
+	    "instructions and machine code");
 	add(&memory, "btf", "btf", 1, BTF_BYTES, "types of the maps and programs");
 	*ret = memory;
 	return check_fits(&memory, options, why);

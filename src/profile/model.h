@@ -12,7 +12,7 @@
 #include "intern.h"
 #include "profile.h"
 
-#define PROFILE_STACK_MAX (127 + 127 + 1) /* locations in one stack: kernel, user, one to spare */
+#define PROFILE_STACK_MAX (127 + 1024 + 1) /* locations of one stack; one to spare */
 
 struct profile_process_key {
 	uint64_t start_ns;

@@ -32,7 +32,7 @@ def refused(*args, status=2, word=None, **options):
     (["-d", "0"], "-d"), (["-d", "-1"], "-d"), (["-d", "soon"], "-d"), (["-d", "99999999999999h"], "-d"),
     (["--ring", "3000"], "--ring"), (["--ring", "12KiB"], "--ring"), (["--ring", "1"], "--ring"),
     (["--ring", "0"], "--ring"), (["--ring", "2048"], "--ring"), (["--ring", "lots"], "--ring"),
-    (["--depth", "0"], "--depth"), (["--depth", "128"], "--depth"),
+    (["--depth", "0"], "--depth"), (["--depth", "1025"], "--depth"),
     (["--kernel-memory", "0"], "--kernel-memory"), (["--kernel-memory", "x"], "--kernel-memory"),
     (["-p", "0"], "-p"), (["-p", "abc"], "-p"), (["-p", "1,,x"], "-p"), (["-p", "-5"], "-p"), (["-p", ""], "-p"),
     (["-p", "1,"], "-p"), (["-p", ",1"], "-p"), (["--"], "command"),

@@ -249,7 +249,7 @@ def test_no_symbols_opens_no_files(tmp_path, targets, workloads):
     assert recorder.summary["stacks"]["unnamed"]["not_asked"] > 0
 
 
-@pytest.mark.parametrize("depth", [1, 5, 126, 127])
+@pytest.mark.parametrize("depth", [1, 5, 126, 127, 500, 999])
 def test_depth(depth, tmp_path, targets, cases):
     """The frames nearest the leaf, under one pseudo frame that says so; no sample dropped."""
     target = targets.start(cases / "deep.fponly", 1000)

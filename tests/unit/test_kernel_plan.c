@@ -43,7 +43,7 @@ static void kernel_plan__many_cpus__stay_bounded(void **state)
 	}
 	options.cpus = 256;
 	kernel_plan(&options, &memory, &why);
-	assert_true(memory.planned_bytes < 12ULL << 20);
+	assert_true(memory.planned_bytes < 14ULL << 20);
 	sum = 0;
 	for (size_t i = 0; i < memory.map_count; i++)
 		sum += memory.maps[i].bytes;
@@ -69,6 +69,31 @@ static void kernel_plan__budget__is_held(void **state)
 	options.budget_bytes = UINT64_MAX;
 	assert_int_equal(kernel_plan(&options, &memory, &why), -ERANGE);
 	assert_non_null(strstr(why.text, "5 %"));
+}
+
+/* All that tables can ever take is in the plan; without them none of it is. */
+static void kernel_plan__tables__are_in_it_whole(void **state)
+{
+	struct kernel_options options;
+	struct kernel_memory with, without;
+	struct why why = {""};
+
+	(void)state;
+	kernel_options_init(&options);
+	options.cpus = 2;
+	assert_int_equal(kernel_plan(&options, &without, &why), 0);
+	assert_null(kernel_plan_find(&without, "fly_segments"));
+	options.unwinder = FLY_UNWIND_TABLES;
+	options.table_bytes = 6 << 20;
+	assert_int_equal(kernel_plan(&options, &with, &why), 0);
+	/* fdinfo memlock on 6.18: 4 KiB over 2 MiB for each. */
+	assert_int_equal(kernel_plan_find(&with, "fly_segments")->bytes,
+			 320 + 3 * (8 + 4096 + (2 << 20)));
+	assert_non_null(kernel_plan_find(&with, "fly_tables"));
+	assert_non_null(kernel_plan_find(&with, "fly_processes"));
+	options.budget_bytes = with.planned_bytes - 1;
+	assert_int_equal(kernel_plan(&options, &with, &why), -ENOSPC);
+	assert_non_null(strstr(why.text, "--table-memory"));
 }
 
 static void kernel_plan__target__brings_its_map(void **state)
@@ -100,10 +125,19 @@ static void kernel_options__bad_values__name_their_flag(void **state)
 		const char *flag;
 	} cases[] = {
 		{0, 127, 1 << 20, "-F"},	 {10001, 127, 1 << 20, "-F"},
-		{99, 0, 1 << 20, "--depth"},	 {99, 128, 1 << 20, "--depth"},
+		{99, 0, 1 << 20, "--depth"},	 {99, 1025, 1 << 20, "--depth"},
 		{99, 127, 0, "--ring"},		 {99, 127, 12288, "--ring"},
 		{99, 127, 2048, "--ring"},	 {99, 127, 2ULL << 30, "--ring"},
 		{99, 127, UINT64_MAX, "--ring"},
+	};
+	static const struct {
+		uint64_t bytes;
+		uint32_t processes;
+		const char *flag;
+	} tables[] = {
+		{0, 4096, "--table-memory"},	    {1 << 20, 4096, "--table-memory"},
+		{66 << 20, 4096, "--table-memory"}, {UINT64_MAX, 4096, "--table-memory"},
+		{8 << 20, 0, "--processes"},	    {8 << 20, 1 << 21, "--processes"},
 	};
 	struct kernel_options options;
 	struct why why;
@@ -116,6 +150,16 @@ static void kernel_options__bad_values__name_their_flag(void **state)
 		options.ring_bytes = cases[i].ring;
 		assert_true(kernel_options_check(&options, &why) < 0);
 		assert_non_null(strstr(why.text, cases[i].flag));
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(tables); i++) {
+		kernel_options_init(&options);
+		options.unwinder = FLY_UNWIND_TABLES;
+		options.table_bytes = tables[i].bytes;
+		options.processes = tables[i].processes;
+		assert_true(kernel_options_check(&options, &why) < 0);
+		assert_non_null(strstr(why.text, tables[i].flag));
+		options.unwinder = FLY_UNWIND_FRAME_POINTERS;
+		assert_int_equal(kernel_options_check(&options, &why), 0);
 	}
 	kernel_options_init(&options);
 	assert_int_equal(kernel_options_check(&options, &why), 0);
@@ -249,6 +293,7 @@ int main(void)
 		cmocka_unit_test(kernel_plan__ring__matches_what_the_kernel_says),
 		cmocka_unit_test(kernel_plan__many_cpus__stay_bounded),
 		cmocka_unit_test(kernel_plan__budget__is_held),
+		cmocka_unit_test(kernel_plan__tables__are_in_it_whole),
 		cmocka_unit_test(kernel_plan__target__brings_its_map),
 		cmocka_unit_test(kernel_options__bad_values__name_their_flag),
 		cmocka_unit_test(kernel_cpus__lists__parse),

@@ -394,7 +394,7 @@ static const struct {
 #include "bpf/budgets.def"
 };
 
-static void check_budgets(enum fly_target target, uint64_t *seen)
+static void check_budgets(enum fly_target target, enum fly_unwinder unwinder, uint64_t *seen)
 {
 	struct kernel_options options;
 	struct kernel *kernel;
@@ -403,6 +403,7 @@ static void check_budgets(enum fly_target target, uint64_t *seen)
 
 	kernel_options_init(&options);
 	options.target = target;
+	options.unwinder = unwinder;
 	if (kernel_open(&options, &kernel, &why))
 		fail_msg("%s", why.text);
 	bpf_object__for_each_program(program, kernel->bpf->obj)
@@ -430,9 +431,12 @@ static void kernel_states__programs__are_in_budget(void **state)
 	uint64_t seen = 0;
 
 	(void)state;
-	check_budgets(FLY_TARGET_ALL, &seen);
-	check_budgets(FLY_TARGET_TASKS, &seen);
-	assert_int_equal(seen, (1ULL << ARRAY_SIZE(budgets)) - 1 - 4); /* but fly_sample_cgrp */
+	check_budgets(FLY_TARGET_ALL, FLY_UNWIND_FRAME_POINTERS, &seen);
+	check_budgets(FLY_TARGET_TASKS, FLY_UNWIND_FRAME_POINTERS, &seen);
+	check_budgets(FLY_TARGET_ALL, FLY_UNWIND_TABLES, &seen);
+	check_budgets(FLY_TARGET_TASKS, FLY_UNWIND_TABLES, &seen);
+	/* but fly_sample_cgrp and fly_unwind_cgrp */
+	assert_int_equal(seen, (1ULL << ARRAY_SIZE(budgets)) - 1 - 4 - 32);
 }
 
 int main(void)

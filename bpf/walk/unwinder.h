@@ -23,8 +23,8 @@
  * Between those, what is known is in *u and nowhere else: a verifier that follows no values through
  * memory meets few states then.
  */
-#ifndef FLYBALL_WALK_UNWIND_H
-#define FLYBALL_WALK_UNWIND_H
+#ifndef FLYBALL_WALK_UNWINDER_H
+#define FLYBALL_WALK_UNWINDER_H
 
 #include "lookup.h"
 #include "x86_64.h"
@@ -33,8 +33,9 @@
 #include "abi/tables.h"
 
 /* fly_unwind.flags */
-#define FLY_KNOWS_REGS 0x1u /* regs[] are the frame's: the innermost, or interrupted by a signal   \
-			     */
+#define FLY_KNOWS_REGS                                                                             \
+	0x1u /* regs[] are the frame's: the innermost, or interrupted by a signal                  \
+	      */
 #define FLY_IS_EXACT	  0x2u	/* pc is not an address to return to */
 #define FLY_KNOWS_TRACKED 0x4u	/* tracked is the table's tracked register */
 #define FLY_LOST_FP	  0x8u	/* walk.fp means nothing */
