@@ -5,9 +5,9 @@
  * nearest is noted at the first query at or above the symbol only, and carried on after the pass.
  */
 #include "symbol_order.h"
+#include "symbol_rules.h"
 #include "symbol_sources.h"
 
-#include <elf.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +22,7 @@ struct lookup {
 	struct symbol_query *queries;
 	size_t count;
 	struct best *best;
-	bool has_marks; /* $x, $d: mapping symbols of the ARM ABIs */
-	char *names[2]; /* scratch, ELF_NAME_MAX + 1 bytes each */
+	struct symbol_rules rules;
 };
 
 int symbol_query_compare(const void *a, const void *b)
@@ -56,60 +55,6 @@ void symbol_answer(struct symbol_query *query, uint64_t start, char *name, char 
 	query->module = module;
 }
 
-static int name_read(struct lookup *l, const struct elf_symbol *symbol, int slot)
-{
-	int err = elf_symbol_name(l->elf, symbol, l->names[slot], ELF_NAME_MAX + 1);
-	char *version;
-
-	if (err)
-		return err;
-	/* foo@VERS, foo@@VERS: the linker's notation, no part of the name. */
-	version = strchr(l->names[slot] + 1, '@');
-	if (l->names[slot][0] && version)
-		*version = 0;
-	return l->names[slot][0] ? 0 : -ENOENT;
-}
-
-/* Labels of the assembler and mapping symbols name no function. */
-static bool is_label(struct lookup *l, const struct elf_symbol *s)
-{
-	const char *name = l->names[0];
-
-	if (s->type != STT_NOTYPE || s->binding != STB_LOCAL)
-		return false;
-	if (name_read(l, s, 0))
-		return true;
-	if (name[0] == '.' && name[1] == 'L')
-		return true;
-	return l->has_marks && name[0] == '$' && (name[1] == 'x' || name[1] == 'd') &&
-	       (!name[2] || name[2] == '.');
-}
-
-static unsigned int binding_rank(const struct elf_symbol *s)
-{
-	return s->binding == STB_LOCAL ? 2 : s->binding == STB_WEAK ? 1 : 0;
-}
-
-/* Among symbols of one start: less is better. Reads names only when all else is equal. */
-static int symbol_compare(struct lookup *l, const struct elf_symbol *a, const struct elf_symbol *b)
-{
-	size_t len_a, len_b;
-
-	if (binding_rank(a) != binding_rank(b))
-		return binding_rank(a) < binding_rank(b) ? -1 : 1;
-	if (a->dynamic != b->dynamic)
-		return a->dynamic ? 1 : -1;
-	if (name_read(l, a, 0))
-		return 1;
-	if (name_read(l, b, 1))
-		return -1;
-	len_a = strlen(l->names[0]);
-	len_b = strlen(l->names[1]);
-	if (len_a != len_b)
-		return len_a < len_b ? -1 : 1;
-	return strcmp(l->names[0], l->names[1]);
-}
-
 static void covering_note(struct lookup *l, struct best *best, const struct elf_symbol *s)
 {
 	const struct elf_symbol *had = &best->covering;
@@ -117,7 +62,7 @@ static void covering_note(struct lookup *l, struct best *best, const struct elf_
 	if (best->has_covering) {
 		if (s->vaddr < had->vaddr)
 			return;
-		if (s->vaddr == had->vaddr && symbol_compare(l, s, had) >= 0)
+		if (s->vaddr == had->vaddr && symbol_rules_compare(&l->rules, s, had) >= 0)
 			return;
 	}
 	best->covering = *s;
@@ -135,11 +80,11 @@ static void nearest_note(struct lookup *l, struct best *best, const struct elf_s
 		if (!s->size != !had->size) {
 			if (!s->size)
 				return;
-		} else if (symbol_compare(l, s, had) >= 0) {
+		} else if (symbol_rules_compare(&l->rules, s, had) >= 0) {
 			return;
 		}
 	}
-	if (is_label(l, s))
+	if (symbol_rules_is_label(&l->rules, s))
 		return;
 	best->nearest = *s;
 	best->has_nearest = true;
@@ -155,7 +100,7 @@ static int visit(void *ctx, const struct elf_symbol *s)
 	nearest_note(l, &l->best[first], s);
 	if (!s->size || l->queries[first].address - s->vaddr >= s->size)
 		return 0;
-	if (is_label(l, s))
+	if (symbol_rules_is_label(&l->rules, s))
 		return 0;
 	for (size_t i = first; i < l->count && l->queries[i].address - s->vaddr < s->size; i++)
 		covering_note(l, &l->best[i], s);
@@ -190,9 +135,9 @@ static int answer(struct lookup *l, struct symbol_query *query, const struct elf
 	if (is_same(last, s)) {
 		name = mem_copy_string(MEM_SYMBOL, query[-1].name);
 	} else {
-		if (name_read(l, s, 0))
+		if (symbol_rules_name(&l->rules, s, 0))
 			return 0;
-		symbol_demangle(l->names[0], text, sizeof(text));
+		symbol_demangle(l->rules.names[0], text, sizeof(text));
 		name = mem_copy_string(MEM_SYMBOL, text);
 	}
 	if (!name)
@@ -234,19 +179,15 @@ int symbol_lookup_table(struct elf_file *elf, struct symbol_query *queries, size
 	symbol_queries_reset(queries, count);
 	if (!count)
 		return 0;
-	l.has_marks = elf_get_info(elf)->machine == EM_AARCH64;
 	l.best = mem_array(MEM_SYMBOL, count, sizeof(*l.best));
-	l.names[0] = mem_alloc(MEM_SYMBOL, ELF_NAME_MAX + 1);
-	l.names[1] = mem_alloc(MEM_SYMBOL, ELF_NAME_MAX + 1);
-	if (l.best && l.names[0] && l.names[1])
+	if (!symbol_rules_init(&l.rules, elf) && l.best)
 		err = elf_symbols(elf, SYMBOL_TABLE_MAX, visit, &l, why);
 	else
 		why_set(why, err, "out of memory");
 	if (!err && answer_all(&l))
 		err = why_set(why, -ENOMEM, "out of memory");
 	mem_free(MEM_SYMBOL, l.best);
-	mem_free(MEM_SYMBOL, l.names[0]);
-	mem_free(MEM_SYMBOL, l.names[1]);
+	symbol_rules_done(&l.rules);
 	return err;
 }
 

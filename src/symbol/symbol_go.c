@@ -467,12 +467,21 @@ static int string_read(struct go_table *t, uint64_t base, uint64_t at, char *out
 	return n ? 0 : -ENOENT;
 }
 
+/* The mangled name of a function. -ENOENT and the like where it has none. */
+static int name_read(struct go_table *t, uint64_t function, char raw[SYMBOL_NAME_MAX + 1])
+{
+	uint32_t at;
+
+	if (field_read(t, function, 1, &at))
+		return -EBADMSG;
+	return string_read(t, t->names, at, raw, SYMBOL_NAME_MAX + 1);
+}
+
 static int name_answer(struct go_table *t, struct symbol_query *query, const struct go_hit *hit)
 {
 	char raw[SYMBOL_NAME_MAX + 1], text[SYMBOL_NAME_MAX], *name;
-	uint32_t at;
 
-	if (field_read(t, hit->function, 1, &at) || string_read(t, t->names, at, raw, sizeof(raw)))
+	if (name_read(t, hit->function, raw))
 		return 0;
 	symbol_demangle(raw, text, sizeof(text));
 	name = mem_copy_string(MEM_SYMBOL, text);
@@ -516,6 +525,28 @@ out:
 	mem_free(MEM_SYMBOL, order);
 	mem_free(MEM_SYMBOL, hits);
 	return err;
+}
+
+int symbol_go_visit(struct elf_file *elf, symbol_go_function visit, void *ctx, struct why *why)
+{
+	uint64_t pc, function, next_pc, next_function;
+	char raw[SYMBOL_NAME_MAX + 1];
+	struct go_table t;
+	int err = table_open(elf, &t, why);
+
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	err = entry_read(&t, 0, &pc, &function);
+	for (uint64_t i = 0; i < t.count && !err; i++) {
+		err = entry_read(&t, i + 1, &next_pc, &next_function);
+		if (!err && next_pc < pc)
+			err = -EBADMSG;
+		if (!err && next_pc > pc)
+			err = visit(ctx, pc, next_pc, name_read(&t, function, raw) ? "" : raw);
+		pc = next_pc;
+		function = next_function;
+	}
+	return err == -EBADMSG ? why_set(why, err, "Go's function table is damaged") : err;
 }
 
 /* ------------------------------------------------------------------ lines */

@@ -25,5 +25,9 @@ int symbol_lookup_plt(struct elf_file *elf, struct symbol_query *queries, size_t
 /* Go 1.16 and later. */
 int symbol_lookup_go(struct elf_file *elf, struct symbol_query *queries, size_t count,
 		     struct why *why);
+/* Its functions by address; name is mangled, or "". visit returns 0 to go on; what else it returns
+ * ends the call and is returned. */
+typedef int (*symbol_go_function)(void *ctx, uint64_t start, uint64_t end, const char *name);
+int symbol_go_visit(struct elf_file *elf, symbol_go_function visit, void *ctx, struct why *why);
 
 #endif

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-/* name-addresses [-d DEBUGFILE] [-l] [-t] FILE   names for the hexadecimal addresses on stdin
+/* name-addresses [-d DEBUGFILE] [-l] [-p] [-t] FILE   names for the hexadecimal addresses on stdin
  * name-addresses -m                              the names on stdin, demangled
  * name-addresses -c FILE                         where FILE's separate debug files may lie
  *
  * One line per address, in the order asked: address, start of the symbol, name ("-" for none), and
  * with -l file:line by Go's table. -d: what is left is asked of DEBUGFILE, which is verified as
- * the build-id's or the debug link's. -t: time taken and peak memory on stderr. */
+ * the build-id's or the debug link's. -p: a symbol file is made first, and asked. -t: time taken
+ * and peak memory on stderr, and with -p what the symbol file took. */
 #include "elf/elf_debug.h"
-#include "symbol/symbol.h"
+#include "symbol/symbol_packed.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BATCH 4096
@@ -53,7 +56,45 @@ static struct elf_file *open_debug(const char *path, struct elf_file *of)
 	return debug;
 }
 
-static void ask(struct elf_file *elf, struct symbol_query *queries, size_t count)
+/* One thing to ask for names: a file, or its symbol file. */
+struct names {
+	struct elf_file *elf;
+	struct symbol_packed *packed;
+};
+
+static struct symbol_packed *pack(struct elf_file *elf, bool is_debug, bool is_timed)
+{
+	uint8_t digest[ELF_BLAKE2B_BYTES];
+	const struct symbol_pack_options options = {.digest = digest, .is_table_only = is_debug};
+	uint64_t start = clock_monotonic_ns(), digested, made;
+	int fd = memfd_create("symbols", MFD_CLOEXEC);
+	struct symbol_packed *packed;
+	struct why why = {""};
+	struct stat st;
+
+	if (elf_source_digest(elf, digest, &why))
+		goto failed;
+	digested = clock_monotonic_ns();
+	if (symbol_pack(elf, &options, fd, &why))
+		goto failed;
+	made = clock_monotonic_ns();
+	if (symbol_packed_open(fd, digest, &packed, &why))
+		goto failed;
+	if (is_timed && !fstat(fd, &st))
+		fprintf(stderr,
+			"digest %.1f ms, made in %.1f ms, opened in %.1f ms, %lld KiB, "
+			"peak %zu KiB\n",
+			(double)(digested - start) / 1e6, (double)(made - digested) / 1e6,
+			(double)(clock_monotonic_ns() - made) / 1e6, (long long)st.st_size / 1024,
+			(mem_peak_bytes(MEM_ELF) + mem_peak_bytes(MEM_SYMBOL)) / 1024);
+	close(fd);
+	return packed;
+failed:
+	fprintf(stderr, "%s\n", why.text);
+	exit(1);
+}
+
+static void ask(const struct names *names, struct symbol_query *queries, size_t count)
 {
 	struct symbol_query *left = calloc(count, sizeof(*left));
 	struct why why = {""};
@@ -63,7 +104,8 @@ static void ask(struct elf_file *elf, struct symbol_query *queries, size_t count
 		if (!queries[i].found)
 			left[n++] = queries[i];
 	}
-	if (!left || symbol_lookup_file(elf, left, n, &why))
+	if (!left || (names->packed ? symbol_packed_lookup(names->packed, left, n, &why)
+				    : symbol_lookup_file(names->elf, left, n, &why)))
 		fprintf(stderr, "%s\n", why.text);
 	for (size_t i = 0, at = 0; left && i < count; i++) {
 		if (!queries[i].found)
@@ -101,16 +143,25 @@ static size_t read_addresses(uint64_t *out)
 	return n;
 }
 
-static int name_all(const char *path, const char *debug_path, bool has_lines, bool is_timed)
+static void open_names(struct names *names, bool is_debug, bool is_packed, bool is_timed)
 {
-	struct elf_file *elf = open_file(path);
-	struct elf_file *debug = debug_path ? open_debug(debug_path, elf) : NULL;
+	if (names->elf && is_packed)
+		names->packed = pack(names->elf, is_debug, is_timed);
+}
+
+static int name_all(const char *path, const char *debug_path, bool has_lines, bool is_packed,
+		    bool is_timed)
+{
+	struct names own = {.elf = open_file(path)}, debug = {0};
 	static struct symbol_query queries[BATCH];
 	static struct symbol_line lines[BATCH];
 	static uint64_t asked[BATCH];
 	uint64_t spent = 0;
 	size_t n;
 
+	debug.elf = debug_path ? open_debug(debug_path, own.elf) : NULL;
+	open_names(&own, false, is_packed, is_timed);
+	open_names(&debug, true, is_packed, is_timed);
 	while ((n = read_addresses(asked))) {
 		uint64_t start = clock_monotonic_ns();
 
@@ -120,11 +171,11 @@ static int name_all(const char *path, const char *debug_path, bool has_lines, bo
 			lines[i] = (struct symbol_line){.address = asked[i]};
 		}
 		qsort(queries, n, sizeof(*queries), by_address);
-		ask(elf, queries, n);
-		if (debug)
-			ask(debug, queries, n);
+		ask(&own, queries, n);
+		if (debug.elf)
+			ask(&debug, queries, n);
 		if (has_lines)
-			symbol_lines_go(elf, lines, n, NULL);
+			symbol_lines_go(own.elf, lines, n, NULL);
 		spent += clock_monotonic_ns() - start;
 		print(asked, n, queries, has_lines ? lines : NULL);
 		for (size_t i = 0; i < n; i++)
@@ -133,8 +184,10 @@ static int name_all(const char *path, const char *debug_path, bool has_lines, bo
 	if (is_timed)
 		fprintf(stderr, "%.1f ms, peak %zu KiB\n", (double)spent / 1e6,
 			(mem_peak_bytes(MEM_ELF) + mem_peak_bytes(MEM_SYMBOL)) / 1024);
-	elf_close(elf);
-	elf_close(debug);
+	symbol_packed_close(own.packed);
+	symbol_packed_close(debug.packed);
+	elf_close(own.elf);
+	elf_close(debug.elf);
 	return 0;
 }
 
@@ -174,11 +227,11 @@ static int print_candidates(const char *path)
 
 int main(int argc, char **argv)
 {
-	bool has_lines = false, is_timed = false;
+	bool has_lines = false, is_packed = false, is_timed = false;
 	const char *debug = NULL;
 	int c;
 
-	while ((c = getopt(argc, argv, "c:d:lmt")) != -1) {
+	while ((c = getopt(argc, argv, "c:d:lmpt")) != -1) {
 		switch (c) {
 		case 'c':
 			return print_candidates(optarg);
@@ -190,6 +243,9 @@ int main(int argc, char **argv)
 			break;
 		case 'm':
 			return demangle_all();
+		case 'p':
+			is_packed = true;
+			break;
 		case 't':
 			is_timed = true;
 			break;
@@ -197,5 +253,6 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
-	return optind + 1 == argc ? name_all(argv[optind], debug, has_lines, is_timed) : 2;
+	return optind + 1 == argc ? name_all(argv[optind], debug, has_lines, is_packed, is_timed)
+				  : 2;
 }
