@@ -12,7 +12,7 @@
 #include "elf.h"
 #include "elf_blake2b.h"
 
-#define ELF_SOURCE_BYTES_MAX (512ULL << 20)
+#define ELF_SOURCE_BYTES_MAX (256ULL << 20)
 
 /* -EOPNOTSUPP: without section headers nobody can say which bytes those are; -ERANGE: more of them
  * than ELF_SOURCE_BYTES_MAX. */

@@ -131,13 +131,15 @@ static int tables_write(struct symbol_pack_writer *w, const struct symbol_spans 
 }
 
 static int file_end(struct symbol_pack_writer *w, const struct symbol_spans *spans,
-		    const struct symbol_pack_options *options)
+		    const struct symbol_pack_options *options, const struct elf_info *info)
 {
 	struct symbol_packed_header h = {.magic = SYMBOL_PACKED_MAGIC,
 					 .version = SYMBOL_PACKED_VERSION,
 					 .header_bytes = sizeof(h),
 					 .base = spans->count ? spans->items[0].start : 0,
-					 .is_stripped = options->is_stripped};
+					 .is_stripped = options->is_stripped,
+					 .is_protected = options->is_protected,
+					 .info = *info};
 	int err;
 
 	memcpy(h.digest, options->digest, sizeof(h.digest));
@@ -328,7 +330,8 @@ int symbol_pack(struct elf_file *elf, const struct symbol_pack_options *options,
 	w->names_bytes = 1;
 	err = sources_pack(elf, w, options->is_table_only, &spans, why);
 	if (!err)
-		err = file_end(w, &spans, options);
+		err = file_end(w, &spans, options,
+			       options->info ? options->info : elf_get_info(elf));
 	symbol_spans_done(&spans);
 	mem_free(MEM_SYMBOL, w);
 	if (err == -ETIME)

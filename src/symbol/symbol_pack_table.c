@@ -66,12 +66,13 @@ static int collect(void *ctx, const struct elf_symbol *e)
 	w->symbols = p;
 	if (err)
 		return err;
-	w->symbols[w->count++] = (struct symbol){.vaddr = e->vaddr,
-						 .size = e->size,
-						 .name = e->name_offset,
-						 .section = e->section,
-						 .info = (uint8_t)ELF64_ST_INFO(e->binding, e->type),
-						 .is_dynamic = e->dynamic};
+	w->symbols[w->count++] =
+		(struct symbol){.vaddr = e->vaddr,
+				.size = e->size,
+				.name = e->name_offset,
+				.section = e->section,
+				.info = (uint8_t)ELF64_ST_INFO(e->binding, e->type),
+				.is_dynamic = e->dynamic};
 	return 0;
 }
 

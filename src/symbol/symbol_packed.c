@@ -54,8 +54,9 @@ static int check(struct symbol_packed *p, const char *data, size_t bytes, const 
 		return why_set(why, -EBADMSG, "not a symbol file");
 	if (h->version != SYMBOL_PACKED_VERSION || h->header_bytes != sizeof(*h))
 		return why_set(why, -EOPNOTSUPP, "a symbol file of another version");
-	if (!is_sized(h, bytes) || h->is_stripped > 1 || !memchr(h->link, 0, sizeof(h->link)) ||
-	    !is_intact(h, data, bytes))
+	if (!is_sized(h, bytes) || h->is_stripped > 1 || h->is_protected > 1 ||
+	    h->info.build_id_len > ELF_BUILD_ID_MAX || h->info.segment_count > ELF_SEGMENTS_MAX ||
+	    !memchr(h->link, 0, sizeof(h->link)) || !is_intact(h, data, bytes))
 		return why_set(why, -EBADMSG, "the symbol file is damaged");
 	if (digest && memcmp(digest, h->digest, sizeof(h->digest)) != 0)
 		return why_set(why, -ESTALE, "the symbol file was made of something else");

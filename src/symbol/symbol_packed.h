@@ -37,9 +37,13 @@ struct symbol_packed_header {
 	uint32_t version, header_bytes;
 	uint64_t file_bytes, base;
 	uint32_t count, resumed_count, names_bytes;
-	uint32_t is_stripped; /* the binary has no .symtab: a debug file may have more */
+	uint8_t is_stripped;  /* the binary has no .symtab: a debug file may have more */
+	uint8_t is_protected; /* when it was read, the binary was root's, and only root could write
+				 it */
+	uint8_t pad[2];
 	uint8_t digest[ELF_BLAKE2B_BYTES];
 	char link[SYMBOL_PACKED_LINK_MAX]; /* its .gnu_debuglink, "" for none */
+	struct elf_info info;		   /* of the binary */
 	uint8_t checksum[ELF_BLAKE2B_BYTES];
 };
 
@@ -48,13 +52,16 @@ struct symbol_packed_resumed {
 	uint32_t ref;
 };
 
-_Static_assert(sizeof(struct symbol_packed_header) == 368, "symbol: header has no padding");
+_Static_assert(sizeof(struct symbol_packed_header) == 368 + sizeof(struct elf_info) &&
+		       sizeof(struct elf_info) == 488,
+	       "symbol: with another header it is another version");
 
 /* --- making */
 struct symbol_pack_options {
 	const uint8_t *digest; /* of the source */
 	bool is_table_only;    /* of a separate debug file nothing but its symbol table counts */
-	bool is_stripped;
+	const struct elf_info *info; /* NULL: elf's own */
+	bool is_stripped, is_protected;
 	const char *link;
 	uint64_t cpu_ns; /* own CPU time from the call on, 0: any; past it -ETIME */
 };

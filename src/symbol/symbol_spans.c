@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "symbol_spans.h"
 
-#include <errno.h>
 #include <string.h>
 
 void symbol_spans_done(struct symbol_spans *spans)

@@ -16,6 +16,9 @@ static void put_right(char *data, size_t bytes)
 	h.header_bytes = sizeof(h);
 	h.file_bytes = bytes;
 	h.is_stripped &= 1;
+	h.is_protected &= 1;
+	h.info.build_id_len %= ELF_BUILD_ID_MAX;
+	h.info.segment_count %= ELF_SEGMENTS_MAX;
 	memset(h.checksum, 0, sizeof(h.checksum));
 	elf_blake2b_init(&hash);
 	elf_blake2b_add(&hash, data + sizeof(h), bytes - sizeof(h));
