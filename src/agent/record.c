@@ -271,6 +271,17 @@ static void start_fetch(struct recording *r)
 		log_warn("debuginfod is not asked: %s", why.text);
 }
 
+static void start_symbols(struct recording *r)
+{
+	const char *path = r->opt->symbol_cache;
+	struct why why = {""};
+
+	if (r->opt->no_symbols || (path && !path[0]))
+		return;
+	if (helpers_symbols_start(r->helpers, path, 0, &why))
+		log_warn("names are not kept for other recordings: %s", why.text);
+}
+
 static int start(struct recording *r, struct why *why)
 {
 	struct kernel_options kernel = r->opt->kernel;
@@ -286,8 +297,10 @@ static int start(struct recording *r, struct why *why)
 		err = block_signals(r, why);
 	if (!err)
 		err = helpers_start(&helpers, &r->helpers, why);
-	if (!err)
+	if (!err) {
+		start_symbols(r);
 		start_fetch(r);
+	}
 	if (!err)
 		err = kernel_open(&kernel, &r->kernel, why);
 	if (err == -EBADF && r->opt->cgroup)

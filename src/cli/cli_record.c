@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "helpers/helpers.h"
 #include "helpers/helpers_fetch.h"
 
 #define DEFAULT_OUTPUT "flyball.html"
@@ -24,6 +25,7 @@ enum {
 	KEY_CGROUP,
 	KEY_DEBUGINFOD,
 	KEY_DEBUGINFOD_CACHE,
+	KEY_SYMBOL_CACHE,
 	KEY_JSON
 };
 
@@ -48,6 +50,10 @@ static const struct argp_option record_options[] = {
 	 2},
 	{"debuginfod-cache", KEY_DEBUGINFOD_CACHE, "DIR", 0,
 	 "Keep these files there (default " HELPERS_FETCH_CACHE ")", 2},
+	{"symbol-cache", KEY_SYMBOL_CACHE, "DIR", 0,
+	 "Keep the names of each program there, for recordings to come; none keeps nothing "
+	 "(default " HELPERS_SYMBOLS_CACHE ")",
+	 2},
 	{"no-inlines", KEY_NO_INLINES, NULL, 0, "Read no source lines and no inlined calls", 2},
 	{"ring", KEY_RING, "SIZE", 0, "Ring buffer, a power of two (default 1MiB)", 2},
 	{"kernel-memory", KEY_KERNEL_MEMORY, "SIZE", 0,
@@ -164,6 +170,12 @@ static int parse_option(int key, char *arg, struct parsed *p)
 			return cli_usage_error("record",
 					       "--debuginfod-cache %s: give a path from /", arg);
 		p->opt.debuginfod_cache = arg;
+		return 0;
+	case KEY_SYMBOL_CACHE:
+		if (arg[0] != '/' && strcmp(arg, "none"))
+			return cli_usage_error(
+				"record", "--symbol-cache %s: give a path from /, or none", arg);
+		p->opt.symbol_cache = arg[0] == '/' ? arg : "";
 		return 0;
 	case KEY_NO_INLINES:
 		p->opt.no_inlines = true;

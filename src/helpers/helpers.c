@@ -34,6 +34,10 @@ static bool is_for_file(const struct request *r)
 	case WIRE_PERFMAP_HOLD:
 	case WIRE_PERFMAP:
 	case WIRE_DEBUG:
+	case WIRE_PACK_DIGEST:
+	case WIRE_DEBUG_DIGEST:
+	case WIRE_PACK:
+	case WIRE_DEBUG_PACK:
 		return true;
 	default:
 		return false;
@@ -49,6 +53,8 @@ static struct request_list *list_of(struct helpers *h, const struct request *r)
 		return &h->reader;
 	case REQUEST_FAILED:
 		return &h->failed;
+	case REQUEST_WAITING:
+		return &h->waiting;
 	default:
 		if (r->wire.op == WIRE_LINES)
 			return &h->lines;
@@ -158,6 +164,8 @@ void request_finish(struct helpers *h, struct request *r, const struct helpers_r
 	helpers_done done = r->done;
 	void *ctx = r->ctx;
 
+	if (symbols_divert(h, r, result))
+		return;
 	list_remove(h, r);
 	HASH_DEL(h->by_ticket, r);
 	h->pending_bytes -= r->bytes;
@@ -188,9 +196,24 @@ void request_fail(struct helpers *h, struct request *r, int err, uint32_t unname
 /* ------------------------------------------------------------------ what is known to hang */
 
 /* What its debug file does is not the file's fault. */
-static uint64_t blame_key(const struct request *r)
+uint64_t request_blame_key(const struct request *r)
 {
-	return r->wire.op == WIRE_DEBUG ? r->wire.key | 1ULL << 62 : r->wire.key;
+	return wire_is_debug(r->wire.op) ? r->wire.key | 1ULL << 62 : r->wire.key;
+}
+
+static enum bad_scope scope_of(const struct request *r)
+{
+	switch (r->wire.op) {
+	case WIRE_LINES:
+		return BAD_LINES;
+	case WIRE_PACK_DIGEST:
+	case WIRE_DEBUG_DIGEST:
+	case WIRE_PACK:
+	case WIRE_DEBUG_PACK:
+		return BAD_PACK;
+	default:
+		return BAD_ALL;
+	}
 }
 
 uint32_t request_is_bad(const struct helpers *h, const struct request *r)
@@ -209,9 +232,9 @@ uint32_t request_is_bad(const struct helpers *h, const struct request *r)
 				return b->unnamed;
 			continue;
 		}
-		if (!is_for_file(r) || !b->key || (b->is_lines && r->wire.op != WIRE_LINES))
+		if (!is_for_file(r) || !b->key || (b->scope && b->scope != scope_of(r)))
 			continue;
-		if (b->key == blame_key(r) && (b->is_open || r->wire.op != WIRE_HOLD))
+		if (b->key == request_blame_key(r) && (b->is_open || r->wire.op != WIRE_HOLD))
 			return b->unnamed;
 		/* A process with two files that hang is not asked for a third. */
 		if (b->is_open && is_same_process && ++hung >= 2)
@@ -222,15 +245,21 @@ uint32_t request_is_bad(const struct helpers *h, const struct request *r)
 
 void request_blame(struct helpers *h, const struct request *r, uint32_t unnamed, bool is_open)
 {
+	enum bad_scope scope = is_open ? BAD_ALL : scope_of(r);
+
 	if (!is_for_file(r) && r->wire.op != WIRE_SCAN)
 		return;
+	/* The digest is nothing but reading, so a file that hangs there hangs elsewhere. */
+	if ((r->wire.op == WIRE_PACK_DIGEST || r->wire.op == WIRE_DEBUG_DIGEST) &&
+	    unnamed == FLY_UNNAMED_READ_TIMEOUT)
+		scope = BAD_ALL;
 	h->bad[h->bad_next++ % HELPERS_BAD_MAX] = (struct bad){
-		.key = r->wire.op == WIRE_SCAN ? 0 : blame_key(r),
+		.key = r->wire.op == WIRE_SCAN ? 0 : request_blame_key(r),
 		.tgid = r->wire.tgid,
 		.process_start_ns = r->wire.process_start_ns,
 		.unnamed = unnamed,
 		.is_open = is_open,
-		.is_lines = r->wire.op == WIRE_LINES && !is_open,
+		.scope = scope,
 	};
 }
 
@@ -293,12 +322,32 @@ static int submit(struct helpers *h, struct request *r, helpers_done done, void 
 		return -ENOMEM;
 	}
 	r->state = REQUEST_QUEUED;
+	symbols_prepare(h, r);
 	list_add(h, r, false);
 	h->pending_bytes += r->bytes;
 	if (done)
 		h->pending++;
+	if (r->state == REQUEST_WAITING)
+		symbols_begin(h, r);
 	helpers_send_queued(h);
 	return 0;
+}
+
+int request_submit(struct helpers *h, struct request *r, helpers_done done, void *ctx)
+{
+	return submit(h, r, done, ctx);
+}
+
+struct request *request_clone(const struct request *r, uint32_t op)
+{
+	struct request *clone = request_new_text(op, r->rest, r->wire.text_bytes, NULL, 0);
+
+	if (!clone)
+		return NULL;
+	clone->wire = r->wire;
+	clone->wire.op = op;
+	clone->wire.count = 0;
+	return clone;
 }
 
 static void request_set_file(struct request *r, const struct helpers_file *file)
@@ -589,7 +638,7 @@ int helpers_start(const struct helpers_options *options, struct helpers **ret, s
 	if (!h)
 		return why_set(why, -ENOMEM, "out of memory");
 	h->epoll = h->event = h->requests = h->requests_end = h->answers = -1;
-	h->answers_end = h->jobs = h->jobs_end = -1;
+	h->answers_end = h->jobs = h->jobs_end = h->symbols.directory = -1;
 	h->deadline_ns = ms * 1000000ULL;
 	for (int i = 0; i < HELPER_KINDS; i++)
 		h->helper[i].pid = h->helper[i].pidfd = -1;
@@ -613,8 +662,8 @@ int helpers_start(const struct helpers_options *options, struct helpers **ret, s
 
 static void cancel_all(struct helpers *h)
 {
-	struct request_list *lists[] = {&h->urgent, &h->normal, &h->lines,
-					&h->opener, &h->reader, &h->failed};
+	struct request_list *lists[] = {&h->urgent, &h->normal, &h->lines,  &h->opener,
+					&h->reader, &h->failed, &h->waiting};
 
 	for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
 		while (lists[i]->first)
@@ -659,6 +708,7 @@ void helpers_stop(struct helpers *h)
 	wait_for_dying(h);
 	buf_done(&h->answer);
 	helpers_close_pairs(h);
+	symbols_done(h);
 	mem_free(MEM_HELPERS, h);
 }
 

@@ -118,6 +118,7 @@ struct helpers_result {
 	const struct helpers_line *lines; /* lines */
 	size_t line_count;
 	const struct helpers_table *table; /* table */
+	const uint8_t *digest; /* inside: of what a symbol file is made */
 };
 typedef void (*helpers_done)(void *ctx, const struct helpers_result *result);
 
@@ -141,9 +142,17 @@ struct helpers_table {
 };
 
 struct helpers;
+#define HELPERS_SYMBOLS_CACHE	  "/var/cache/flyball/symbols"
+#define HELPERS_SYMBOLS_CACHE_MAX (512ULL << 20) /* bytes; the least recently used go first */
 int helpers_start(const struct helpers_options *options, struct helpers **ret, struct why *why);
 /* Kills both, waits for nothing that does not come within deadline_ms. NULL is fine. */
 void helpers_stop(struct helpers *helpers);
+/* From now on names come out of symbol files (symbol_packed.h), which the reader makes once for
+ * each binary, and which are kept in a directory of our own: they outlive recordings and binaries.
+ * Where one cannot be had, names are read from the binary as without. path NULL:
+ * HELPERS_SYMBOLS_CACHE; bytes_max 0: HELPERS_SYMBOLS_CACHE_MAX. Before the first request. */
+int helpers_symbols_start(struct helpers *helpers, const char *path, uint64_t bytes_max,
+			  struct why *why);
 /* An epoll descriptor that becomes readable when helpers_poll has something to do. */
 int helpers_fd(const struct helpers *helpers);
 /* Reads answers, enforces deadlines; call it when the fd is readable and at least every 100 ms. */

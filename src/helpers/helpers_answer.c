@@ -76,10 +76,16 @@ void helpers_answer_error(struct buf *out, uint32_t op, int err, uint32_t unname
 	add_head(out, op, err, unnamed, 0, clean);
 }
 
-void helpers_answer_info(struct buf *out, const struct elf_info *info)
+void helpers_answer_info(struct buf *out, uint32_t op, const struct elf_info *info)
 {
-	add_head(out, WIRE_INSPECT, 0, 0, 1, "");
+	add_head(out, op, 0, 0, 1, "");
 	buf_add(out, info, sizeof(*info));
+}
+
+void helpers_answer_digest(struct buf *out, uint32_t op, const uint8_t digest[ELF_BLAKE2B_BYTES])
+{
+	add_head(out, op, 0, 0, 1, "");
+	buf_add(out, digest, ELF_BLAKE2B_BYTES);
 }
 
 void helpers_answer_names(struct buf *out, uint32_t op, const struct helpers_name *names,
@@ -408,20 +414,40 @@ int helpers_answer_check(const void *data, size_t bytes, uint32_t op, uint32_t t
 	ret->result.unnamed = head.unnamed;
 	if (head.err)
 		return c.left ? -EBADMSG : 0;
-	if (op == WIRE_INSPECT)
+	switch (op) {
+	case WIRE_INSPECT:
+	case WIRE_PACKED_INFO:
 		err = head.count == 1 ? info_check(&c, ret) : -EBADMSG;
-	else if (op == WIRE_NAMES || op == WIRE_VDSO || op == WIRE_PERFMAP || op == WIRE_DEBUG ||
-		 op == WIRE_FETCHED)
+		break;
+	case WIRE_PACK_DIGEST:
+	case WIRE_DEBUG_DIGEST:
+	case WIRE_PACK:
+	case WIRE_DEBUG_PACK:
+		take(&c, ret->digest, sizeof(ret->digest));
+		ret->result.digest = ret->digest;
+		err = head.count == 1 ? 0 : -EBADMSG;
+		break;
+	case WIRE_NAMES:
+	case WIRE_PACKED_NAMES:
+	case WIRE_VDSO:
+	case WIRE_PERFMAP:
+	case WIRE_DEBUG:
+	case WIRE_FETCHED:
 		err = head.count == asked_count ? names_check(&c, head.count, asked, ret)
 						: -EBADMSG;
-	else if (op == WIRE_LINES)
+		break;
+	case WIRE_LINES:
 		err = head.count == asked_count ? lines_check(&c, head.count, asked, ret)
 						: -EBADMSG;
-	else if (op == WIRE_SCAN)
+		break;
+	case WIRE_SCAN:
 		err = scan_check(&c, head.count, tgid, ret);
-	else
+		break;
+	default:
 		err = -EBADMSG;
-	if (!err && op == WIRE_NAMES)
+		break;
+	}
+	if (!err && (op == WIRE_NAMES || op == WIRE_PACKED_NAMES))
 		err = debug_check(&c, ret);
 	if (!err && (c.is_bad || c.left))
 		err = -EBADMSG;

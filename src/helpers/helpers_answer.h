@@ -12,10 +12,11 @@
 /* --- writing (reader) --- */
 void helpers_answer_error(struct buf *out, uint32_t op, int err, uint32_t unnamed,
 			  const char *text);
-void helpers_answer_info(struct buf *out, const struct elf_info *info);
+void helpers_answer_info(struct buf *out, uint32_t op, const struct elf_info *info);
+void helpers_answer_digest(struct buf *out, uint32_t op, const uint8_t digest[ELF_BLAKE2B_BYTES]);
 void helpers_answer_names(struct buf *out, uint32_t op, const struct helpers_name *names,
 			  size_t count);
-/* Behind the names of WIRE_NAMES. */
+/* Behind the names of WIRE_NAMES and WIRE_PACKED_NAMES. */
 void helpers_answer_debug(struct buf *out, bool is_stripped, const char *link);
 void helpers_answer_lines(struct buf *out, const struct symbol_frames *frames);
 void helpers_answer_scan(struct buf *out, const struct helpers_scan *scan);
@@ -24,6 +25,7 @@ void helpers_answer_scan(struct buf *out, const struct helpers_scan *scan);
 struct helpers_answer {
 	struct helpers_result result;
 	struct elf_info info;
+	uint8_t digest[ELF_BLAKE2B_BYTES];
 	struct helpers_scan scan;
 	struct helpers_name *names;	  /* heap */
 	struct helpers_mapping *mappings; /* heap */

@@ -27,7 +27,10 @@ enum request_state {
 	REQUEST_AT_OPENER, /* sent, not acked */
 	REQUEST_AT_READER, /* acked, not answered */
 	REQUEST_FAILED,	   /* waits for the next helpers_poll to say so */
+	REQUEST_WAITING,   /* for a symbol file */
 };
+
+struct packed;
 
 struct request {
 	struct request *prev, *next; /* in the list of its state */
@@ -37,10 +40,13 @@ struct request {
 	unsigned int tries;
 	unsigned int kills; /* helpers that somebody killed while they were at it */
 	uint64_t dev, ino;
-	uint32_t unnamed; /* REQUEST_FAILED */
-	int fd;		  /* goes with it; -1: none */
-	bool is_lost;	  /* uthash had no memory */
-	size_t bytes;	  /* of the packet */
+	uint32_t unnamed;      /* REQUEST_FAILED */
+	int fd;		       /* goes with it; -1: none */
+	struct packed *packed; /* its symbol file, once that was thought of */
+	uint32_t plain_op;     /* what it is without it */
+	bool was_diverted;     /* found no better way */
+	bool is_lost;	       /* uthash had no memory */
+	size_t bytes;	       /* of the packet */
 	size_t addresses_at;
 	UT_hash_handle hh; /* by wire.ticket */
 	/* The packet as sent: text and addresses follow. Last, for the flexible part. */
@@ -73,8 +79,20 @@ struct dying {
 struct bad {
 	uint64_t key, process_start_ns;
 	uint32_t tgid, unnamed;
-	bool is_open;  /* hung in open, else failed in the reader */
-	bool is_lines; /* over its lines: everything else may go on */
+	bool is_open; /* hung in open, else failed in the reader */
+	enum bad_scope {
+		BAD_ALL,
+		BAD_LINES, /* over its lines: everything else may go on */
+		BAD_PACK,  /* over its symbol file: the same */
+	} scope;
+};
+
+/* Symbol files (helpers_symbols.c). */
+struct symbols {
+	int directory; /* -1: none are made */
+	uint64_t bytes, bytes_max;
+	unsigned int parts;
+	struct packed *files; /* by key */
 };
 
 struct helpers {
@@ -95,7 +113,7 @@ struct helpers {
 
 	uint64_t last_ticket;
 	struct request *by_ticket;
-	struct request_list urgent, normal, lines, opener, reader, failed;
+	struct request_list urgent, normal, lines, opener, reader, failed, waiting;
 	size_t reader_bound; /* in opener or reader, and for the reader */
 	size_t reader_bound_bytes;
 	bool is_reader_full; /* said WIRE_ACK_BUSY since its last answer */
@@ -104,6 +122,8 @@ struct helpers {
 
 	struct bad bad[HELPERS_BAD_MAX];
 	size_t bad_next;
+
+	struct symbols symbols;
 
 	struct buf answer; /* of answer_ticket, so far */
 	uint64_t answer_ticket;
@@ -122,9 +142,23 @@ void request_fail(struct helpers *h, struct request *r, int err, uint32_t unname
 bool request_again(struct helpers *h, struct request *r);
 struct request *request_find(struct helpers *h, uint64_t ticket);
 bool request_needs_reader(const struct request *r);
+/* The file a request is about; its debug file is another one. */
+uint64_t request_blame_key(const struct request *r);
+/* A request for the same file, with other work; not submitted. NULL: no memory. */
+struct request *request_clone(const struct request *r, uint32_t op);
+int request_submit(struct helpers *h, struct request *r, helpers_done done, void *ctx);
 /* enum fly_unnamed when the request is for what is known to hang; 0 otherwise. */
 uint32_t request_is_bad(const struct helpers *h, const struct request *r);
 void request_blame(struct helpers *h, const struct request *r, uint32_t unnamed, bool is_open);
+
+/* --- helpers_symbols.c --- */
+/* Before a new request is queued: what it is to wait for, or what it is to be instead. */
+void symbols_prepare(struct helpers *h, struct request *r);
+/* When it is in its list: asks for what it waits for. */
+void symbols_begin(struct helpers *h, struct request *r);
+/* An answer is about to be given; true when the request goes another way instead. */
+bool symbols_divert(struct helpers *h, struct request *r, const struct helpers_result *result);
+void symbols_done(struct helpers *h);
 
 /* --- helpers_process.c --- */
 int helper_spawn(struct helpers *h, enum helper_kind kind, struct why *why);

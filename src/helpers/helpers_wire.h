@@ -14,6 +14,7 @@
 #ifndef FLYBALL_HELPERS_WIRE_H
 #define FLYBALL_HELPERS_WIRE_H
 
+#include "elf/elf_source.h"
 #include "helpers.h"
 
 /* Descriptors a helper starts with. */
@@ -31,7 +32,8 @@
 #define WIRE_COMM_MAX	 64
 #define WIRE_PACKET_MAX	 (sizeof(struct wire_request) + WIRE_PATH_MAX + WIRE_NAMES_MAX * 8)
 #define WIRE_FILES_MAX	 4 /* of a scan */
-#define WIRE_FDS_MAX	 6 /* with one packet: a file and its possible debug files */
+#define WIRE_DEBUG_MAX	 5 /* possible debug files of one file */
+#define WIRE_FDS_MAX	 7 /* with one packet: a file, these, and what main handed over */
 #define WIRE_TICKET_NONE 0 /* a helper's first packet: it is ready */
 
 enum wire_op {
@@ -49,6 +51,16 @@ enum wire_op {
 	WIRE_FETCHED, /* the debug file's descriptor comes with the request */
 	WIRE_PERFMAP, /* ino: the stamp of the map that main knows */
 	WIRE_LINES,
+	/* Symbol files (symbol_packed.h). The first four are of a file, or (as WIRE_DEBUG) of its
+	 * debug file. */
+	WIRE_PACK_DIGEST, /* what the symbol file must be made of */
+	WIRE_DEBUG_DIGEST,
+	WIRE_PACK, /* it is made, into the descriptor that comes with the request */
+	WIRE_DEBUG_PACK,
+	/* Out of the symbol file that comes with the request. With is_host_path nothing but the
+	 * build-id leads to it, and it counts only when it was made of a file of root's. */
+	WIRE_PACKED_NAMES,
+	WIRE_PACKED_INFO, /* what its binary is, as WIRE_INSPECT */
 	WIRE_OPS,
 };
 
@@ -68,9 +80,16 @@ struct wire_request {
 	uint32_t mount_namespace;
 	uint32_t
 		files; /* scan: bit i set when descriptor i (stat, status, cgroup, maps) is there */
+	/* Of what the symbol file must have been made; zeros: of anything. */
+	uint8_t digest[ELF_BLAKE2B_BYTES];
 };
 
-_Static_assert(sizeof(struct wire_request) == 144, "helpers: wire_request has no padding");
+_Static_assert(sizeof(struct wire_request) == 176, "helpers: wire_request has no padding");
+
+static inline bool wire_is_debug(uint32_t op)
+{
+	return op == WIRE_DEBUG || op == WIRE_DEBUG_DIGEST || op == WIRE_DEBUG_PACK;
+}
 
 enum wire_ack_state {
 	WIRE_ACK_PASSED = 1, /* goes to the reader now */

@@ -49,7 +49,7 @@ static void ack_failure(const struct wire_request *r, int err, const struct why 
 		a.unnamed = FLY_UNNAMED_FILE_REPLACED;
 		break;
 	case -ENOENT: /* of perf maps and debug files alone */
-		a.unnamed = r->op == WIRE_DEBUG ? FLY_UNNAMED_NO_SYMBOL : FLY_UNNAMED_ANONYMOUS;
+		a.unnamed = wire_is_debug(r->op) ? FLY_UNNAMED_NO_SYMBOL : FLY_UNNAMED_ANONYMOUS;
 		break;
 	case -EBADMSG:
 		a.unnamed = FLY_UNNAMED_FILE_INVALID;
@@ -118,11 +118,13 @@ static void serve_scan(const struct wire_request *request)
 	opener_process_close(&process);
 }
 
+/* fd: what came with the request, and goes on behind the file; -1: nothing. */
 static void serve_file(struct opener *o, const struct wire_request *request, const char *path,
-		       const void *rest, size_t rest_bytes)
+		       int fd, const void *rest, size_t rest_bytes)
 {
 	struct wire_request r = *request;
 	struct opener_file file;
+	int fds[2];
 	struct why why;
 	int err = opener_files_get(o->files, &r, path, &file, &why);
 
@@ -134,9 +136,11 @@ static void serve_file(struct opener *o, const struct wire_request *request, con
 		ack(&r, WIRE_ACK_DONE, &file);
 		return;
 	}
+	fds[0] = file.fd;
+	fds[1] = fd;
 	r.is_host_path = file.is_host_path;
 	ack(&r, WIRE_ACK_PASSED, &file);
-	pass(&r, rest, rest_bytes, "", &file.fd, 1);
+	pass(&r, rest, rest_bytes, "", fds, fd >= 0 ? 2 : 1);
 }
 
 static void serve_perfmap(struct opener *o, const struct wire_request *r, const void *rest,
@@ -173,7 +177,7 @@ static void serve_perfmap_hold(struct opener *o, const struct wire_request *r)
 }
 
 static void serve_debug(struct opener *o, const struct wire_request *request, const char *text,
-			const void *rest, size_t rest_bytes)
+			int fd, const void *rest, size_t rest_bytes)
 {
 	struct wire_request r = *request;
 	struct opener_file file;
@@ -188,7 +192,7 @@ static void serve_debug(struct opener *o, const struct wire_request *request, co
 		return;
 	}
 	fds[0] = file.fd;
-	count = opener_debug_open(&r, text, r.text_bytes, fds + 1, WIRE_FDS_MAX - 1, &by_link);
+	count = opener_debug_open(&r, text, r.text_bytes, fds + 1, WIRE_DEBUG_MAX, &by_link);
 	if (!count) {
 		why_set(&why, -ENOENT, "there is no separate debug file");
 		ack_failure(&r, -ENOENT, &why);
@@ -197,13 +201,14 @@ static void serve_debug(struct opener *o, const struct wire_request *request, co
 	r.files = by_link << 1;
 	r.is_host_path = file.is_host_path;
 	ack(&r, WIRE_ACK_PASSED, &file);
-	pass(&r, rest, rest_bytes, "", fds, count + 1);
+	fds[count + 1] = fd;
+	pass(&r, rest, rest_bytes, "", fds, count + (fd >= 0 ? 2 : 1));
 	for (size_t i = 0; i < count; i++)
 		close(fds[i + 1]);
 }
 
-/* fd: -1 where none came. */
-static void serve_fetched(const struct wire_request *r, int fd, const void *rest, size_t rest_bytes)
+/* Of no file but the one that came; fd: -1 where none did. */
+static void serve_sent(const struct wire_request *r, int fd, const void *rest, size_t rest_bytes)
 {
 	ack(r, WIRE_ACK_PASSED, NULL);
 	pass(r, rest, rest_bytes, "", &fd, fd >= 0);
@@ -236,10 +241,14 @@ static void serve(struct opener *o, size_t bytes, int fd)
 		serve_scan(&r);
 		break;
 	case WIRE_DEBUG:
-		serve_debug(o, &r, path, rest, rest_bytes);
+	case WIRE_DEBUG_DIGEST:
+	case WIRE_DEBUG_PACK:
+		serve_debug(o, &r, path, fd, rest, rest_bytes);
 		break;
 	case WIRE_FETCHED:
-		serve_fetched(&r, fd, rest, rest_bytes);
+	case WIRE_PACKED_NAMES:
+	case WIRE_PACKED_INFO:
+		serve_sent(&r, fd, rest, rest_bytes);
 		break;
 	case WIRE_PERFMAP_HOLD:
 		serve_perfmap_hold(o, &r);
@@ -248,7 +257,7 @@ static void serve(struct opener *o, size_t bytes, int fd)
 		serve_perfmap(o, &r, rest, rest_bytes);
 		break;
 	default:
-		serve_file(o, &r, path, rest, rest_bytes);
+		serve_file(o, &r, path, fd, rest, rest_bytes);
 		break;
 	}
 }

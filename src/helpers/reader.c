@@ -6,6 +6,7 @@
  */
 #include "helpers_answer.h"
 #include "reader_debug.h"
+#include "reader_packed.h"
 #include "reader_scan.h"
 #include "sandbox.h"
 
@@ -17,6 +18,7 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <seccomp.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -172,6 +174,69 @@ static void serve_names(const struct job *job, struct buf *out)
 	elf_close(elf);
 }
 
+/* Of what the symbol file of this program, or of its debug file, is made; then the symbol file. */
+static void serve_pack(const struct job *job, struct buf *out)
+{
+	bool is_debug = wire_is_debug(job->r.op);
+	bool is_made = job->r.op == WIRE_PACK || job->r.op == WIRE_DEBUG_PACK;
+	struct elf_file *elf = file_open(job, out), *debug = NULL;
+	size_t count = job->fd_count - is_made;
+	uint8_t digest[ELF_BLAKE2B_BYTES];
+	struct why why = {""};
+	int err = 0;
+
+	if (!elf)
+		return;
+	if (is_made && job->fd_count < 2)
+		err = why_set(&why, -EBADMSG, "no descriptor to fill came with the job");
+	else if (is_debug)
+		err = reader_debug_open(elf, job->fds + 1, count - 1, job->r.files >> 1, &debug,
+					&why);
+	if (!err && is_made)
+		err = reader_packed_make(elf, job->fds[0], debug, job->fds[count], digest, &why);
+	else if (!err)
+		err = elf_source_digest(debug ? debug : elf, digest, &why);
+	if (err)
+		helpers_answer_error(out, job->r.op, err, unnamed_of(err), why.text);
+	else
+		helpers_answer_digest(out, job->r.op, digest);
+	elf_close(debug);
+	elf_close(elf);
+	malloc_trim(0);
+}
+
+static void serve_packed(const struct job *job, struct buf *out)
+{
+	const struct symbol_packed_header *header;
+	const struct symbol_packed *packed;
+	struct symbol_query *queries;
+	size_t count = job->r.count;
+	struct why why = {""};
+	int err = reader_packed_get(job->fd_count ? job->fds[0] : -1, job->r.digest,
+				    job->r.is_host_path, &packed, &why);
+
+	if (err) {
+		helpers_answer_error(out, job->r.op, err, unnamed_of(err), why.text);
+		return;
+	}
+	header = symbol_packed_get_header(packed);
+	if (job->r.op == WIRE_PACKED_INFO) {
+		helpers_answer_info(out, job->r.op, &header->info);
+		return;
+	}
+	queries = mem_array(MEM_HELPERS, count, sizeof(*queries));
+	for (size_t i = 0; queries && i < count; i++)
+		queries[i].address = job->addresses[i];
+	err = queries ? symbol_packed_lookup(packed, queries, count, &why) : -ENOMEM;
+	if (err)
+		helpers_answer_error(out, job->r.op, err, unnamed_of(err), why.text);
+	else
+		answer_queries(job, queries, out);
+	if (!err)
+		helpers_answer_debug(out, header->is_stripped, header->link);
+	queries_free(queries, count);
+}
+
 static void serve_lines(const struct job *job, struct buf *out)
 {
 	static const struct symbol_frames_limits limits = {LINES_CPU_NS, LINES_WALL_NS};
@@ -202,7 +267,7 @@ static void serve_inspect(const struct job *job, struct buf *out)
 
 	if (!elf)
 		return;
-	helpers_answer_info(out, elf_get_info(elf));
+	helpers_answer_info(out, job->r.op, elf_get_info(elf));
 	elf_close(elf);
 }
 
@@ -227,6 +292,16 @@ static void serve(const struct job *job, struct buf *out)
 		break;
 	case WIRE_LINES:
 		serve_lines(job, out);
+		break;
+	case WIRE_PACK_DIGEST:
+	case WIRE_DEBUG_DIGEST:
+	case WIRE_PACK:
+	case WIRE_DEBUG_PACK:
+		serve_pack(job, out);
+		break;
+	case WIRE_PACKED_NAMES:
+	case WIRE_PACKED_INFO:
+		serve_packed(job, out);
 		break;
 	default:
 		serve_names(job, out);
@@ -306,6 +381,7 @@ static int confine(int parent, struct why *why)
 	static const struct sandbox_rule rules[] = {
 		{SCMP_SYS(read), -1, 0, 0},
 		{SCMP_SYS(pread64), -1, 0, 0},
+		{SCMP_SYS(pwrite64), -1, 0, 0}, /* symbol files */
 		{SCMP_SYS(fstat), -1, 0, 0},
 		{SCMP_SYS(newfstatat), 3, AT_EMPTY_PATH, AT_EMPTY_PATH},
 		{SCMP_SYS(recvmsg), -1, 0, 0},
@@ -333,12 +409,15 @@ static int confine(int parent, struct why *why)
 	};
 	struct rlimit space = {ADDRESS_SPACE_MAX, ADDRESS_SPACE_MAX}, stack;
 	struct rlimit data = {DATA_MAX, DATA_MAX};
+	struct rlimit file = {SYMBOL_PACKED_BYTES_MAX, SYMBOL_PACKED_BYTES_MAX};
 	int err;
 
 	if (!sandbox_is_sanitized()) {
 		setrlimit(RLIMIT_AS, &space);
 		setrlimit(RLIMIT_DATA, &data);
 	}
+	setrlimit(RLIMIT_FSIZE, &file);
+	signal(SIGXFSZ, SIG_IGN);
 	if (!getrlimit(RLIMIT_STACK, &stack)) {
 		stack.rlim_cur = stack.rlim_max < STACK_MAX ? stack.rlim_max : STACK_MAX;
 		setrlimit(RLIMIT_STACK, &stack);

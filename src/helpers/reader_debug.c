@@ -72,6 +72,26 @@ static int verify(struct elf_file *elf, const struct elf_debug_links *links, boo
 	return err;
 }
 
+int reader_debug_open(struct elf_file *elf, const int *fds, size_t fd_count, uint32_t by_link,
+		      struct elf_file **ret, struct why *why)
+{
+	struct elf_debug_links links;
+
+	elf_debug_links_read(elf, &links, NULL);
+	for (size_t i = 0; i < fd_count; i++) {
+		struct elf_file *candidate;
+
+		if (elf_open(fds[i], &candidate, why))
+			continue;
+		if (!verify(elf, &links, by_link >> i & 1, fds[i], candidate, why)) {
+			*ret = candidate;
+			return 0;
+		}
+		elf_close(candidate);
+	}
+	return why_set(why, -ENOENT, "none of the debug files is the file's");
+}
+
 int reader_debug_lookup(struct elf_file *elf, const int *fds, size_t fd_count, uint32_t by_link,
 			struct symbol_query *queries, size_t count, struct why *why)
 {

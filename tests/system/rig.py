@@ -14,6 +14,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -170,14 +171,16 @@ class Recorder:
     """`flyball record` that runs beside the test.
 
     The files are written to `directory`; `args` are flyball's own. `stop` ends it as Ctrl-C does;
-    `finish` waits, checks the ledger and the totals, and keeps what was read.
+    `finish` waits, checks the ledger and the totals, and keeps what was read. Symbol files are kept for
+    this recording alone, unless `symbol_cache` names a directory to share.
     """
 
     def __init__(self, directory, *args, outputs=("folded", "pb.gz"), wrapper=(), json_summary=True,
-                 **options):
+                 symbol_cache=None, **options):
         self.directory = Path(directory)
         self.outputs = {kind: self.directory / f"out.{kind}" for kind in outputs}
-        argv = [*wrapper, FLYBALL, "record"]
+        self.symbol_cache = symbol_cache or tempfile.mkdtemp(prefix="symbols-", dir=self.directory.parent)
+        argv = [*wrapper, FLYBALL, "record", "--symbol-cache", self.symbol_cache]
         for path in self.outputs.values():
             argv += ["-o", path]
         if json_summary:

@@ -78,7 +78,7 @@ def debug_path(program):
 @pytest.mark.parametrize("which", ["right", "another build-id"])
 def test_by_build_id(which, split, cases, tmp_path):
     path = debug_path(split / "app")
-    made = [p for p in reversed([path.parent, *path.parents]) if not p.exists()]
+    made = [p for p in reversed(path.parents) if not p.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         shutil.copy(split / "app.debug" if which == "right" else cases / "deep.zlib", path)
