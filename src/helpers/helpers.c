@@ -122,26 +122,26 @@ void request_move(struct helpers *h, struct request *r, enum request_state state
 	(void)n; /* full means readable, which is all it is for */
 }
 
-bool request_again(struct helpers *h, struct request *r)
+struct request *request_again(struct helpers *h, struct request *r)
 {
 	size_t bytes = offsetof(struct request, wire) + r->bytes;
 	struct request *copy = mem_alloc(MEM_HELPERS, bytes);
 
 	if (!copy)
-		return false;
+		return NULL;
 	memcpy(copy, r, bytes);
 	copy->wire.ticket = ++h->last_ticket;
 	HASH_ADD(hh, h->by_ticket, wire.ticket, sizeof(copy->wire.ticket), copy);
 	if (copy->is_lost) {
 		mem_free(MEM_HELPERS, copy);
-		return false;
+		return NULL;
 	}
 	list_remove(h, r);
 	HASH_DEL(h->by_ticket, r);
 	mem_free(MEM_HELPERS, r); /* its descriptor is the copy's now */
 	copy->state = REQUEST_QUEUED;
 	list_add(h, copy, true);
-	return true;
+	return copy;
 }
 
 struct request *request_find(struct helpers *h, uint64_t ticket)

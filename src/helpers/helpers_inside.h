@@ -137,9 +137,9 @@ void request_finish(struct helpers *h, struct request *r, const struct helpers_r
 void request_place(const struct request *r, struct helpers_result *ret);
 void request_fail(struct helpers *h, struct request *r, int err, uint32_t unnamed,
 		  const char *text);
-/* Back to the front of the queue, under a new ticket: what was sent may still be answered. False
- * without memory; r is as it was then. */
-bool request_again(struct helpers *h, struct request *r);
+/* Back to the front of the queue, under a new ticket: what was sent may still be answered. Returns
+ * what is in r's place now, or NULL without memory; r is as it was then. */
+struct request *request_again(struct helpers *h, struct request *r);
 struct request *request_find(struct helpers *h, uint64_t ticket);
 bool request_needs_reader(const struct request *r);
 /* The file a request is about; its debug file is another one. */

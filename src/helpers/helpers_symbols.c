@@ -406,8 +406,10 @@ static bool divert_inspect(struct helpers *h, struct request *r)
 	r->was_diverted = true;
 	if (!r->wire.build_id_len || !find_by_build_id(&gone, r) || !request_use(r, &gone))
 		return false;
-	request_move(h, r, REQUEST_QUEUED, false);
-	return true;
+	if (request_again(h, r))
+		return true;
+	request_be_plain(r);
+	return false;
 }
 
 bool symbols_divert(struct helpers *h, struct request *r, const struct helpers_result *result)
@@ -428,15 +430,16 @@ bool symbols_divert(struct helpers *h, struct request *r, const struct helpers_r
 	if (r->wire.op != WIRE_PACKED_NAMES)
 		return false;
 	request_be_plain(r);
+	r = request_again(h, r);
+	if (!r)
+		return false;
 	if (p->state == READY && !p->was_made &&
 	    (err == -EBADMSG || err == -EOPNOTSUPP || err == -ESTALE)) {
 		packed_remove(p);
 		request_move(h, r, REQUEST_WAITING, false);
 		packed_make(p, r);
-	} else {
-		if (p->state == READY)
-			p->state = NONE;
-		request_move(h, r, REQUEST_QUEUED, false);
+	} else if (p->state == READY) {
+		p->state = NONE;
 	}
 	return true;
 }
