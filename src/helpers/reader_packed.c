@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #define OPEN_MAX    32
 #define MAKE_CPU_NS 600000000ULL /* below the deadline for the answer */

@@ -46,6 +46,25 @@ static void answer__names__survive_the_way(void **state)
 	buf_done(&b);
 }
 
+static void answer__a_digest__is_whole_or_refused(void **state)
+{
+	uint8_t digest[ELF_BLAKE2B_BYTES] = {1, 2, 3};
+	struct helpers_answer a;
+	struct buf b;
+
+	(void)state;
+	buf_init(&b, MEM_HELPERS, 65536);
+	helpers_answer_digest(&b, WIRE_PACK, digest);
+	assert_int_equal(check(&b, WIRE_PACK, &a), 0);
+	assert_memory_equal(a.result.digest, digest, sizeof(digest));
+	helpers_answer_done(&a);
+	assert_int_equal(check(&b, WIRE_PACK_DIGEST, &a), -EBADMSG);
+	for (size_t cut = 0; cut < b.len; cut++)
+		assert_int_equal(helpers_answer_check(b.data, cut, WIRE_PACK, 7, asked, 0, &a),
+				 -EBADMSG);
+	buf_done(&b);
+}
+
 static void expect_bad_name(struct helpers_name name)
 {
 	struct helpers_answer a;
@@ -303,6 +322,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(answer__names__survive_the_way),
+		cmocka_unit_test(answer__a_digest__is_whole_or_refused),
 		cmocka_unit_test(answer__names_that_cannot_be__are_refused),
 		cmocka_unit_test(answer__debug_links_that_are_none__are_left_out_or_refused),
 		cmocka_unit_test(answer__every_cut_and_every_flipped_byte__is_refused_or_harmless),
