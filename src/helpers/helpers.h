@@ -118,7 +118,7 @@ struct helpers_result {
 	const struct helpers_line *lines; /* lines */
 	size_t line_count;
 	const struct helpers_table *table; /* table */
-	const uint8_t *digest; /* inside: of what a symbol file is made */
+	const uint8_t *digest;		   /* inside: of what a symbol file is made */
 };
 typedef void (*helpers_done)(void *ctx, const struct helpers_result *result);
 
