@@ -20,6 +20,7 @@ static const struct {
 	{"doctor", cli_doctor, "say whether this machine can run flyball, and if not, why"},
 	{"explain", cli_explain, "explain a reason or a directive"},
 	{"unwind", cli_unwind, "show a binary's unwind table, or check it against libdw"},
+	{"governor", cli_governor, "live through a scenario and show what the governor does"},
 };
 
 static void print_help(FILE *to)

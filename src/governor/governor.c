@@ -266,8 +266,8 @@ static void say_cause(const struct governor *g, const struct governor_inputs *in
 			 (double)in->ring_lag_ns / 1e9);
 		break;
 	case GOVERNOR_MEMORY_BUDGET:
-		snprintf(text, size, "kernel memory %" PRIu64 " of %" PRIu64 " bytes allowed",
-			 in->memory_bytes, g->config.memory_budget_bytes);
+		snprintf(text, size, "tables are held to %.1f MiB",
+			 (double)out->table_budget_bytes / 1048576);
 		break;
 	case GOVERNOR_MEMORY_PRESSURE:
 		snprintf(text, size, "memory pressure: some %.0f %%, full %.0f %% of the time",
