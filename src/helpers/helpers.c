@@ -24,6 +24,11 @@ bool request_needs_reader(const struct request *r)
 	       r->wire.op != WIRE_PERFMAP_HOLD;
 }
 
+bool request_is_table(const struct request *r)
+{
+	return r->wire.op == WIRE_TABLE || r->wire.op == WIRE_VDSO_TABLE;
+}
+
 static bool is_for_file(const struct request *r)
 {
 	switch (r->wire.op) {
@@ -31,6 +36,7 @@ static bool is_for_file(const struct request *r)
 	case WIRE_INSPECT:
 	case WIRE_NAMES:
 	case WIRE_LINES:
+	case WIRE_TABLE:
 	case WIRE_PERFMAP_HOLD:
 	case WIRE_PERFMAP:
 	case WIRE_DEBUG:
@@ -58,6 +64,8 @@ static struct request_list *list_of(struct helpers *h, const struct request *r)
 	default:
 		if (r->wire.op == WIRE_LINES)
 			return &h->lines;
+		if (request_is_table(r))
+			return &h->tables;
 		return request_needs_reader(r) ? &h->normal : &h->urgent;
 	}
 }
@@ -82,6 +90,7 @@ static void list_remove(struct helpers *h, struct request *r)
 	list->count--;
 	list->bytes -= r->bytes;
 	if (is_under_way(r) && request_needs_reader(r)) {
+		h->tables_bound -= request_is_table(r);
 		h->reader_bound--;
 		h->reader_bound_bytes -= r->bytes;
 	}
@@ -104,6 +113,7 @@ static void list_add(struct helpers *h, struct request *r, bool at_front)
 	list->count++;
 	list->bytes += r->bytes;
 	if (is_under_way(r) && request_needs_reader(r)) {
+		h->tables_bound += request_is_table(r);
 		h->reader_bound++;
 		h->reader_bound_bytes += r->bytes;
 	}
@@ -206,6 +216,8 @@ static enum bad_scope scope_of(const struct request *r)
 	switch (r->wire.op) {
 	case WIRE_LINES:
 		return BAD_LINES;
+	case WIRE_TABLE:
+		return BAD_TABLE;
 	case WIRE_PACK_DIGEST:
 	case WIRE_DEBUG_DIGEST:
 	case WIRE_PACK:
@@ -473,6 +485,23 @@ int helpers_lines(struct helpers *h, const struct helpers_file *file, const uint
 	return submit_file(h, WIRE_LINES, file, vaddrs, count, done, ctx);
 }
 
+int helpers_table(struct helpers *h, const struct helpers_file *file, uint64_t bytes_max,
+		  helpers_done done, void *ctx)
+{
+	if (!bytes_max)
+		return -EINVAL;
+	if (bytes_max > HELPERS_TABLE_BYTES_MAX)
+		bytes_max = HELPERS_TABLE_BYTES_MAX;
+	return submit_file(h, WIRE_TABLE, file, &bytes_max, 1, done, ctx);
+}
+
+int helpers_vdso_table(struct helpers *h, helpers_done done, void *ctx)
+{
+	const uint64_t bytes_max = HELPERS_TABLE_BYTES_MAX;
+
+	return submit(h, request_new(WIRE_VDSO_TABLE, "", &bytes_max, 1), done, ctx);
+}
+
 int helpers_vdso_names(struct helpers *h, const uint64_t *offsets, size_t count, helpers_done done,
 		       void *ctx)
 {
@@ -662,8 +691,8 @@ int helpers_start(const struct helpers_options *options, struct helpers **ret, s
 
 static void cancel_all(struct helpers *h)
 {
-	struct request_list *lists[] = {&h->urgent, &h->normal, &h->lines,  &h->opener,
-					&h->reader, &h->failed, &h->waiting};
+	struct request_list *lists[] = {&h->urgent, &h->normal, &h->tables, &h->lines,
+					&h->opener, &h->reader, &h->failed, &h->waiting};
 
 	for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
 		while (lists[i]->first)

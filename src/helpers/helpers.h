@@ -99,8 +99,10 @@ struct helpers_line {
 	uint32_t frame_count; /* at most HELPERS_FRAMES_MAX */
 	const struct helpers_frame *frames;
 };
-#define HELPERS_FRAMES_MAX 64
-#define HELPERS_LINES_MAX  512 /* addresses in one request for lines */
+#define HELPERS_FRAMES_MAX	64
+#define HELPERS_TABLE_BYTES_MAX (7U << 20)
+#define HELPERS_NAMES_PER_TABLE 8
+#define HELPERS_LINES_MAX	512 /* addresses in one request for lines */
 
 /* err: 0, or negative errno with reason (enum fly_unnamed) and text. Pointers live for the call. */
 struct helpers_result {
@@ -184,10 +186,13 @@ int helpers_fetched_names(struct helpers *helpers, int fd, const uint8_t *build_
  * asked for lines again, but for names all the same. -ENOENT: the file has no lines at all. */
 int helpers_lines(struct helpers *helpers, const struct helpers_file *file, const uint64_t *vaddrs,
 		  size_t count, helpers_done done, void *ctx);
-/* The file's whole unwind table (result: table, valid for the call). Waits behind names. -ENOENT:
- * the file has no call frame information; -ENOSPC: its table is larger than bytes_max; -EBADMSG:
- * damaged.
- */
+/* The file's whole unwind table (result: table, valid for the call). One at a time is at the
+ * reader: while names wait, each table lets HELPERS_NAMES_PER_TABLE of them go first, so neither
+ * waits for ever. A file on which the reader failed is not asked for its table again, but for all
+ * else. -ENOENT: the file has no call frame information; -ENOSPC: its table is larger than
+ * bytes_max (or than HELPERS_TABLE_BYTES_MAX); -ERANGE, -EOPNOTSUPP: past a limit of unwind, or of
+ * a kind it does not do; -EBADMSG: damaged, or it changed meanwhile; -EAGAIN: reading it took too
+ * long just now, and it may be asked for again. */
 int helpers_table(struct helpers *helpers, const struct helpers_file *file, uint64_t bytes_max,
 		  helpers_done done, void *ctx);
 /* That of the vDSO; no file. */

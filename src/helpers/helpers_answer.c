@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Answers: a head, then by kind an elf_info, names, or a scan. Strings are stored as length and
- * bytes with a NUL. The check reads through a cursor that cannot leave the buffer, wants every
- * string to end exactly at its NUL, and every byte of the answer to be used. */
+/* Answers: a head, then by kind an elf_info, names, lines, a table, or a scan. Strings are stored
+ * as length and bytes with a NUL. The check reads through a cursor that cannot leave the buffer,
+ * wants every string to end exactly at its NUL, and every byte of the answer to be used. */
 #include "helpers_answer.h"
 
 #include "abi/reasons.h"
@@ -37,6 +37,17 @@ struct line_head {
 struct frame_body {
 	uint32_t function, file; /* texts by number */
 	uint32_t line;
+};
+
+/* Pages, groups, shapes and rules follow, without gaps. */
+struct table_head {
+	uint64_t start, info_offset, info_bytes, info_address;
+	uint32_t page_count, group_count, shape_words, rule_count, shape_count;
+	uint16_t machine;
+	uint8_t scale, found;
+	uint32_t tracked, pad;
+	uint8_t hash[32];
+	struct unwind_stats stats;
 };
 
 struct scan_head {
@@ -187,6 +198,35 @@ void helpers_answer_lines(struct buf *out, const struct symbol_frames *frames)
 			buf_add(out, &body, sizeof(body));
 		}
 	}
+}
+
+void helpers_answer_table(struct buf *out, uint32_t op, const struct unwind_table *t,
+			  const uint8_t hash[32])
+{
+	struct table_head head = {
+		.start = t->start,
+		.info_offset = t->info_offset,
+		.info_bytes = t->info_bytes,
+		.info_address = t->info_address,
+		.page_count = t->page_count,
+		.group_count = t->group_count,
+		.shape_words = t->shape_words,
+		.rule_count = t->rule_count,
+		.shape_count = t->shape_count,
+		.machine = t->machine,
+		.scale = t->scale,
+		.found = t->found,
+		.tracked = t->tracked,
+		.stats = t->stats,
+	};
+
+	memcpy(head.hash, hash, sizeof(head.hash));
+	add_head(out, op, 0, 0, 1, "");
+	buf_add(out, &head, sizeof(head));
+	buf_add(out, t->pages, t->page_count * sizeof(*t->pages));
+	buf_add(out, t->groups, t->group_count * sizeof(*t->groups));
+	buf_add(out, t->shapes, t->shape_words * sizeof(*t->shapes));
+	buf_add(out, t->rules, t->rule_count * sizeof(*t->rules));
 }
 
 /* ------------------------------------------------------------------ checking */
@@ -396,12 +436,105 @@ static int info_check(struct cursor *c, struct helpers_answer *ret)
 	return 0;
 }
 
+/* Everything behind the head must be the four parts, which are copied to where they are aligned and
+ * shapes have their room. */
+static int table_parts(struct cursor *c, const struct table_head *head, struct helpers_answer *ret)
+{
+	uint64_t pages = 8ULL * head->page_count, groups = 4ULL * head->group_count;
+	uint64_t shapes = 4ULL * head->shape_words,
+		 rules = 4ULL * FLY_RULE_WORDS * head->rule_count;
+	uint64_t room = head->shape_words ? 4ULL * UNWIND_SHAPE_ROOM : 0;
+	struct unwind_table *t = &ret->table.table;
+	char *at;
+
+	if (c->is_bad || pages + groups + shapes + rules != c->left)
+		return -EBADMSG;
+	at = mem_alloc(MEM_HELPERS, c->left + room);
+	if (!at)
+		return -ENOMEM;
+	ret->table_parts = at;
+	t->pages = (void *)at;
+	t->groups = (void *)(at + pages);
+	t->shapes = (void *)(at + pages + groups);
+	t->rules = (void *)(at + pages + groups + shapes + room);
+	take(c, at, (size_t)(pages + groups + shapes));
+	take(c, t->rules, (size_t)rules);
+	return 0;
+}
+
+static int table_check(struct cursor *c, uint64_t bytes_max, struct helpers_answer *ret)
+{
+	struct unwind_table *t = &ret->table.table;
+	struct table_head head;
+	int err;
+
+	take(c, &head, sizeof(head));
+	*t = (struct unwind_table){
+		.start = head.start,
+		.info_offset = head.info_offset,
+		.info_bytes = head.info_bytes,
+		.info_address = head.info_address,
+		.page_count = head.page_count,
+		.group_count = head.group_count,
+		.shape_words = head.shape_words,
+		.rule_count = head.rule_count,
+		.shape_count = head.shape_count,
+		.machine = head.machine,
+		.scale = head.scale,
+		.found = head.found,
+		.tracked = (uint8_t)head.tracked,
+		.stats = head.stats,
+	};
+	memcpy(ret->table.hash, head.hash, sizeof(head.hash));
+	if (head.tracked > UINT8_MAX || head.pad || unwind_table_bytes(t) > bytes_max)
+		return -EBADMSG;
+	err = table_parts(c, &head, ret);
+	ret->result.table = &ret->table;
+	return err ? err : unwind_table_check(t, NULL);
+}
+
+static int body_check(struct cursor *c, const struct head *head, uint32_t op, uint32_t tgid,
+		      const uint64_t *asked, size_t asked_count, struct helpers_answer *ret)
+{
+	switch (op) {
+	case WIRE_INSPECT:
+	case WIRE_PACKED_INFO:
+		return head->count == 1 ? info_check(c, ret) : -EBADMSG;
+	case WIRE_PACK_DIGEST:
+	case WIRE_DEBUG_DIGEST:
+	case WIRE_PACK:
+	case WIRE_DEBUG_PACK:
+		take(c, ret->digest, sizeof(ret->digest));
+		ret->result.digest = ret->digest;
+		return head->count == 1 ? 0 : -EBADMSG;
+	case WIRE_NAMES:
+	case WIRE_PACKED_NAMES:
+	case WIRE_VDSO:
+	case WIRE_PERFMAP:
+	case WIRE_DEBUG:
+	case WIRE_FETCHED:
+		return head->count == asked_count ? names_check(c, head->count, asked, ret)
+						  : -EBADMSG;
+	case WIRE_LINES:
+		return head->count == asked_count ? lines_check(c, head->count, asked, ret)
+						  : -EBADMSG;
+	case WIRE_TABLE:
+	case WIRE_VDSO_TABLE:
+		return head->count == 1 && asked_count == 1 ? table_check(c, asked[0], ret)
+							    : -EBADMSG;
+	case WIRE_SCAN:
+		return scan_check(c, head->count, tgid, ret);
+	default:
+		return -EBADMSG;
+	}
+}
+
 int helpers_answer_check(const void *data, size_t bytes, uint32_t op, uint32_t tgid,
 			 const uint64_t *asked, size_t asked_count, struct helpers_answer *ret)
 {
 	struct cursor c = {.at = data, .left = bytes};
 	struct head head;
-	int err = 0;
+	int err;
 
 	memset(ret, 0, sizeof(*ret));
 	take(&c, &head, sizeof(head));
@@ -414,39 +547,7 @@ int helpers_answer_check(const void *data, size_t bytes, uint32_t op, uint32_t t
 	ret->result.unnamed = head.unnamed;
 	if (head.err)
 		return c.left ? -EBADMSG : 0;
-	switch (op) {
-	case WIRE_INSPECT:
-	case WIRE_PACKED_INFO:
-		err = head.count == 1 ? info_check(&c, ret) : -EBADMSG;
-		break;
-	case WIRE_PACK_DIGEST:
-	case WIRE_DEBUG_DIGEST:
-	case WIRE_PACK:
-	case WIRE_DEBUG_PACK:
-		take(&c, ret->digest, sizeof(ret->digest));
-		ret->result.digest = ret->digest;
-		err = head.count == 1 ? 0 : -EBADMSG;
-		break;
-	case WIRE_NAMES:
-	case WIRE_PACKED_NAMES:
-	case WIRE_VDSO:
-	case WIRE_PERFMAP:
-	case WIRE_DEBUG:
-	case WIRE_FETCHED:
-		err = head.count == asked_count ? names_check(&c, head.count, asked, ret)
-						: -EBADMSG;
-		break;
-	case WIRE_LINES:
-		err = head.count == asked_count ? lines_check(&c, head.count, asked, ret)
-						: -EBADMSG;
-		break;
-	case WIRE_SCAN:
-		err = scan_check(&c, head.count, tgid, ret);
-		break;
-	default:
-		err = -EBADMSG;
-		break;
-	}
+	err = body_check(&c, &head, op, tgid, asked, asked_count, ret);
 	if (!err && (op == WIRE_NAMES || op == WIRE_PACKED_NAMES))
 		err = debug_check(&c, ret);
 	if (!err && (c.is_bad || c.left))
@@ -463,5 +564,6 @@ void helpers_answer_done(struct helpers_answer *answer)
 	mem_free(MEM_HELPERS, answer->lines);
 	mem_free(MEM_HELPERS, answer->frames);
 	mem_free(MEM_HELPERS, answer->texts);
+	mem_free(MEM_HELPERS, answer->table_parts);
 	memset(answer, 0, sizeof(*answer));
 }

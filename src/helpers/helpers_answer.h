@@ -19,6 +19,8 @@ void helpers_answer_names(struct buf *out, uint32_t op, const struct helpers_nam
 /* Behind the names of WIRE_NAMES and WIRE_PACKED_NAMES. */
 void helpers_answer_debug(struct buf *out, bool is_stripped, const char *link);
 void helpers_answer_lines(struct buf *out, const struct symbol_frames *frames);
+void helpers_answer_table(struct buf *out, uint32_t op, const struct unwind_table *t,
+			  const uint8_t hash[32]);
 void helpers_answer_scan(struct buf *out, const struct helpers_scan *scan);
 
 /* --- checking (main) --- */
@@ -32,8 +34,11 @@ struct helpers_answer {
 	struct helpers_line *lines;	  /* heap */
 	struct helpers_frame *frames;	  /* heap */
 	const char **texts;		  /* heap */
+	struct helpers_table table;
+	void *table_parts; /* heap: all four, one behind the other */
 };
-/* Takes an answer apart; its strings stay in data. asked: the sorted addresses of the request.
+/* Takes an answer apart; its strings stay in data. asked: the sorted addresses of the request; for
+ * a table the one that says how large it may be.
  * -EBADMSG for anything that could not have been written by helpers_answer_* on this request. */
 int helpers_answer_check(const void *data, size_t bytes, uint32_t op, uint32_t tgid,
 			 const uint64_t *asked, size_t asked_count, struct helpers_answer *ret);

@@ -84,6 +84,7 @@ struct bad {
 		BAD_ALL,
 		BAD_LINES, /* over its lines: everything else may go on */
 		BAD_PACK,  /* over its symbol file: the same */
+		BAD_TABLE, /* over its unwind table: the same */
 	} scope;
 };
 
@@ -113,10 +114,12 @@ struct helpers {
 
 	uint64_t last_ticket;
 	struct request *by_ticket;
-	struct request_list urgent, normal, lines, opener, reader, failed, waiting;
+	struct request_list urgent, normal, tables, lines, opener, reader, failed, waiting;
 	size_t reader_bound; /* in opener or reader, and for the reader */
 	size_t reader_bound_bytes;
-	bool is_reader_full; /* said WIRE_ACK_BUSY since its last answer */
+	unsigned int tables_bound; /* of these, tables */
+	unsigned int since_table;  /* others sent for the reader since the last table */
+	bool is_reader_full;	   /* said WIRE_ACK_BUSY since its last answer */
 	unsigned int pending;
 	size_t pending_bytes;
 
@@ -147,6 +150,7 @@ uint64_t request_blame_key(const struct request *r);
 /* A request for the same file, with other work; not submitted. NULL: no memory. */
 struct request *request_clone(const struct request *r, uint32_t op);
 int request_submit(struct helpers *h, struct request *r, helpers_done done, void *ctx);
+bool request_is_table(const struct request *r);
 /* enum fly_unnamed when the request is for what is known to hang; 0 otherwise. */
 uint32_t request_is_bad(const struct helpers *h, const struct request *r);
 void request_blame(struct helpers *h, const struct request *r, uint32_t unnamed, bool is_open);

@@ -91,14 +91,32 @@ static bool send_one(struct helpers *h, struct request *r)
 	return true;
 }
 
+/* What the reader should get next. A table may take a hundred milliseconds, and names wait behind
+ * it: no two of them at once. */
+static struct request *next_for_reader(const struct helpers *h)
+{
+	struct request *table = h->tables_bound ? NULL : h->tables.first;
+
+	if (table && h->normal.first && h->since_table < HELPERS_NAMES_PER_TABLE)
+		table = NULL;
+	return table ? table : h->normal.first;
+}
+
 void helpers_send_queued(struct helpers *h)
 {
+	struct request *r;
+
 	while (h->urgent.first && send_one(h, h->urgent.first))
 		;
-	while (h->normal.first && send_one(h, h->normal.first))
-		;
+	while ((r = next_for_reader(h)) != NULL) {
+		bool is_table = request_is_table(r);
+
+		if (!send_one(h, r))
+			break;
+		h->since_table = is_table ? 0 : h->since_table + 1;
+	}
 	/* One at a time, when the reader has nothing else to do. */
-	if (h->lines.first && !h->normal.first && !h->reader_bound)
+	if (h->lines.first && !h->normal.first && !h->tables.first && !h->reader_bound)
 		send_one(h, h->lines.first);
 }
 

@@ -61,6 +61,8 @@ enum wire_op {
 	 * build-id leads to it, and it counts only when it was made of a file of root's. */
 	WIRE_PACKED_NAMES,
 	WIRE_PACKED_INFO, /* what its binary is, as WIRE_INSPECT */
+	WIRE_TABLE,	  /* the one address: bytes that the table may take at most */
+	WIRE_VDSO_TABLE,
 	WIRE_OPS,
 };
 

@@ -234,6 +234,7 @@ static void serve(struct opener *o, size_t bytes, int fd)
 		ack(&r, WIRE_ACK_DONE, NULL);
 		break;
 	case WIRE_VDSO:
+	case WIRE_VDSO_TABLE:
 		ack(&r, WIRE_ACK_PASSED, NULL);
 		pass(&r, rest, rest_bytes, "", NULL, 0);
 		break;

@@ -34,6 +34,8 @@ struct symbol_query {
  * itself has (symbol_sources.h). An error only when nothing could be named. */
 int symbol_lookup_file(struct elf_file *elf, struct symbol_query *queries, size_t count,
 		       struct why *why);
+/* The image of the vDSO, section headers included; NULL: this kernel gives none. */
+const void *symbol_vdso_image(size_t *ret_bytes);
 /* The vDSO of this very process (one image per kernel). Addresses are image-relative. */
 int symbol_lookup_vdso(struct symbol_query *queries, size_t count, struct why *why);
 

@@ -21,16 +21,26 @@ static size_t image_bytes(const Elf64_Ehdr *h)
 	return end < VDSO_BYTES_MAX ? (size_t)end : VDSO_BYTES_MAX;
 }
 
-int symbol_lookup_vdso(struct symbol_query *queries, size_t count, struct why *why)
+const void *symbol_vdso_image(size_t *ret_bytes)
 {
 	const Elf64_Ehdr *image = (const void *)getauxval(AT_SYSINFO_EHDR);
+
+	if (image)
+		*ret_bytes = image_bytes(image);
+	return image;
+}
+
+int symbol_lookup_vdso(struct symbol_query *queries, size_t count, struct why *why)
+{
+	size_t bytes = 0;
+	const void *image = symbol_vdso_image(&bytes);
 	struct elf_file *elf;
 	int err;
 
 	symbol_queries_reset(queries, count);
 	if (!image)
 		return why_set(why, -ENOENT, "this kernel gives no vDSO");
-	err = elf_open_memory(image, image_bytes(image), &elf, why);
+	err = elf_open_memory(image, bytes, &elf, why);
 	if (err)
 		return err;
 	/* Its link-time addresses start at 0, so they are image-relative as they stand. */

@@ -94,8 +94,12 @@ struct unwind_table {
 	struct fly_rule *rules;
 	uint32_t page_count, group_count, shape_words, rule_count;
 	uint32_t shape_count;
+	/* What it was made from: as in unwind_place, but to its end where that gives no size. */
+	uint64_t info_offset, info_bytes, info_address;
 	struct unwind_stats stats;
 };
+/* Words of 0 that lie behind the shapes, not counted: a look-up reads a whole shape's room. */
+#define UNWIND_SHAPE_ROOM (FLY_GROUP_ROWS / 2 - 1)
 
 struct unwind_options {
 	size_t table_bytes_max; /* 0: 16 MiB */
@@ -112,6 +116,12 @@ void unwind_table_free(struct unwind_table *table);
 uint64_t unwind_table_bytes(const struct unwind_table *table);
 /* The rule in force at a link-time address: FLY_FIND_x of bpf/walk/lookup.h, by the same code. */
 int unwind_table_find(const struct unwind_table *table, uint64_t vaddr, struct fly_rule *ret);
+
+/* Whether a table that came from elsewhere (its counts and pointers are the caller's word: the
+ * arrays hold that much, shapes with their room) is one that unwind_table_build could have made, as
+ * far as a look-up can tell: what it reads lies inside the parts, and every rule has a meaning.
+ * -EBADMSG. */
+int unwind_table_check(const struct unwind_table *table, struct why *why);
 
 /* Every function that the information names, in file order, also those the table leaves out; for
  * checks. What visit returns other than 0 ends the call and is returned. */

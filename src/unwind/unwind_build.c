@@ -92,6 +92,8 @@ static int scan(struct build *b, uint64_t from, uint64_t to, bool is_first)
 	for (;; offset = e.next) {
 		switch (unwind_entry_read(&b->cfi, offset, &e)) {
 		case UNWIND_ENTRY_END:
+			if (is_first)
+				b->table->info_bytes = offset - b->place.offset;
 			return b->reader.err;
 		case UNWIND_ENTRY_OTHER:
 			continue;
@@ -237,6 +239,8 @@ static int make_table(struct build *b, size_t bytes_max)
 
 	t->machine = b->place.machine;
 	t->found = b->place.found;
+	t->info_offset = b->place.offset;
+	t->info_address = b->place.address;
 	t->scale = b->cfi.arch->scale;
 	if (b->lowest >= b->highest)
 		return 0;

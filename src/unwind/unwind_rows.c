@@ -449,10 +449,10 @@ int unwind_rows_finish(struct unwind_rows *rows)
 	rows->err = trim((void **)&t->rules, t->rule_count, sizeof(*t->rules));
 	/* A 0 ends the last shape; a look-up reads a whole shape's room at any number. */
 	if (!rows->err)
-		rows->err =
-			trim((void **)&t->shapes, t->shape_words + SHAPE_WORDS, sizeof(*t->shapes));
+		rows->err = trim((void **)&t->shapes, t->shape_words + 1 + UNWIND_SHAPE_ROOM,
+				 sizeof(*t->shapes));
 	if (!rows->err)
-		memset(t->shapes + t->shape_words, 0, SHAPE_WORDS * sizeof(*t->shapes));
+		memset(t->shapes + t->shape_words, 0, (1 + UNWIND_SHAPE_ROOM) * sizeof(*t->shapes));
 	t->shape_words++;
 	if (!rows->err && t->group_count)
 		rows->err = trim((void **)&t->groups, t->group_count, sizeof(*t->groups));

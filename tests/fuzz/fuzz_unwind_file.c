@@ -31,7 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct fly_rule r;
 
 	if (!unwind_table_build(&source, NULL, &t, NULL)) {
-		if (t->stats.scratch_bytes > UNWIND_SCRATCH_BYTES)
+		if (t->stats.scratch_bytes > UNWIND_SCRATCH_BYTES || unwind_table_check(t, NULL))
 			abort();
 		for (uint32_t page = 0; page < t->page_count && page < 4; page++) {
 			for (uint64_t at = 0; at < FLY_PAGE_BYTES; at += 509)

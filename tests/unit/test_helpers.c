@@ -48,10 +48,26 @@ struct outcome {
 	uint32_t tgid, namespace_pid;
 	size_t mapping_count;
 	bool has_deleted;
+	bool has_table, is_expected_table;
+	uint8_t hash[32];
+	unsigned int order; /* among all calls */
 };
 
 static struct helpers *helpers;
 static char dir[64];
+static const struct unwind_table *expected_table;
+static unsigned int calls_total;
+
+static bool is_same_table(const struct unwind_table *a, const struct unwind_table *b)
+{
+	return a->start == b->start && a->machine == b->machine && a->tracked == b->tracked &&
+	       a->page_count == b->page_count && a->group_count == b->group_count &&
+	       a->shape_words == b->shape_words && a->rule_count == b->rule_count &&
+	       !memcmp(a->pages, b->pages, a->page_count * sizeof(*a->pages)) &&
+	       !memcmp(a->groups, b->groups, a->group_count * sizeof(*a->groups)) &&
+	       !memcmp(a->shapes, b->shapes, a->shape_words * sizeof(*a->shapes)) &&
+	       !memcmp(a->rules, b->rules, a->rule_count * sizeof(*a->rules));
+}
 
 static void on_done(void *ctx, const struct helpers_result *r)
 {
@@ -80,6 +96,13 @@ static void on_done(void *ctx, const struct helpers_result *r)
 	}
 	if (r->line_count)
 		o->unlined = r->lines[0].unnamed;
+	o->order = ++calls_total;
+	o->has_table = r->table;
+	if (r->table) {
+		memcpy(o->hash, r->table->hash, sizeof(o->hash));
+		o->is_expected_table =
+			expected_table && is_same_table(&r->table->table, expected_table);
+	}
 	if (!r->scan)
 		return;
 	o->mapping_count = r->scan->mapping_count;
@@ -972,6 +995,200 @@ static void helpers__names__go_before_lines(void **state)
 	victim_end(&v);
 }
 
+/* ------------------------------------------------------------------ tables */
+
+static int pread_exactly(void *ctx, uint64_t offset, void *out, size_t bytes)
+{
+	return pread(*(int *)ctx, out, bytes, (off_t)offset) == (ssize_t)bytes ? 0 : -EBADMSG;
+}
+
+static struct unwind_table *table_of_self(void)
+{
+	int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	struct unwind_source source = {.read = pread_exactly, .ctx = &fd};
+	struct unwind_table *table = NULL;
+	struct stat st;
+
+	assert_int_equal(fstat(fd, &st), 0);
+	source.bytes = (uint64_t)st.st_size;
+	assert_int_equal(unwind_table_build(&source, NULL, &table, NULL), 0);
+	close(fd);
+	return table;
+}
+
+static void helpers__table__is_that_of_the_file(void **state)
+{
+	static const uint8_t nothing[32];
+	struct outcome first = {0}, again = {0}, vdso = {0};
+	struct unwind_table *table = table_of_self();
+	struct victim v;
+
+	(void)state;
+	expected_table = table;
+	victim_start(&v, "/proc/self/exe", -1, NULL);
+	assert_int_equal(helpers_table(helpers, &v.file, 1 << 20, on_done, &first), 0);
+	wait_for(&first);
+	assert_int_equal(first.err, 0);
+	assert_true(first.is_expected_table);
+	assert_memory_not_equal(first.hash, nothing, sizeof(nothing));
+	assert_int_equal(helpers_table(helpers, &v.file, 1 << 20, on_done, &again), 0);
+	wait_for(&again);
+	assert_memory_equal(first.hash, again.hash, sizeof(first.hash));
+	assert_int_equal(helpers_vdso_table(helpers, on_done, &vdso), 0);
+	wait_for(&vdso);
+	assert_int_equal(vdso.err, 0);
+	assert_true(vdso.has_table);
+	assert_memory_not_equal(first.hash, vdso.hash, sizeof(first.hash));
+	expected_table = NULL;
+	unwind_table_free(table);
+	victim_end(&v);
+}
+
+static void helpers__table__that_cannot_be_is_refused(void **state)
+{
+	static struct elf_image image;
+	struct outcome large = {0}, none = {0}, bad = {0};
+	struct victim v;
+	struct stat st;
+	char path[128];
+	FILE *f;
+
+	(void)state;
+	need_root();
+	victim_start(&v, "/proc/self/exe", -1, NULL);
+	assert_int_equal(helpers_table(helpers, &v.file, 0, on_done, &large), -EINVAL);
+	assert_int_equal(helpers_table(helpers, &v.file, 64, on_done, &large), 0);
+	wait_for(&large);
+	assert_int_equal(large.err, -ENOSPC);
+	assert_false(large.has_table);
+	f = fopen(in_dir("other", path, sizeof(path)), "wxe");
+	assert_non_null(f);
+	elf_image_init(&image);
+	assert_int_equal(fwrite(&image, sizeof(image), 1, f), 1);
+	assert_int_equal(fclose(f), 0);
+	assert_int_equal(stat(path, &st), 0);
+	struct helpers_file file = {
+		.key = 9, .tgid = (uint32_t)v.pid, .path = path, .ino = st.st_ino};
+
+	assert_int_equal(helpers_table(helpers, &file, 4096, on_done, &none), 0);
+	wait_for(&none);
+	assert_int_equal(none.err, -ENOENT);
+	assert_int_equal(truncate(path, 20), 0);
+	assert_int_equal(helpers_table(helpers, &file, 4096, on_done, &bad), 0);
+	wait_for(&bad);
+	assert_int_equal(bad.err, -EBADMSG);
+	victim_end(&v);
+}
+
+/* It may take any time and any memory: that is no reason to lose the names of the same file. */
+static void helpers__table_that_ends_the_reader__costs_no_names(void **state)
+{
+	struct outcome lost = {0}, again = {0}, named = {0};
+	struct helpers_stats stats;
+	struct victim v;
+	uint64_t vaddr;
+
+	(void)state;
+	victim_start(&v, "/proc/self/exe", -1, NULL);
+	vaddr = vaddr_of_victim(&v);
+	kill(helpers->helper[HELPER_READER].pid, SIGSTOP);
+	assert_int_equal(helpers_table(helpers, &v.file, 1 << 20, on_done, &lost), 0);
+	for (int i = 0; i < 3; i++)
+		poll_once();
+	kill(helpers->helper[HELPER_READER].pid, SIGKILL);
+	wait_for(&lost);
+	assert_int_equal(lost.unnamed, FLY_UNNAMED_READER_FAILED);
+	assert_int_equal(helpers_names(helpers, &v.file, &vaddr, 1, on_done, &named), 0);
+	wait_for(&named);
+	assert_string_equal(named.name, "victim_function");
+	assert_int_equal(helpers_table(helpers, &v.file, 1 << 20, on_done, &again), 0);
+	wait_for(&again);
+	assert_int_equal(again.unnamed, FLY_UNNAMED_READER_FAILED);
+	helpers_stats_get(helpers, &stats);
+	assert_int_equal(stats.reader_restarts, 1);
+	victim_end(&v);
+}
+
+/* Tables asked before names do not hold all of them up, and are not last either. */
+static void helpers__tables_and_names__take_turns(void **state)
+{
+	static struct outcome tables[4], names[120];
+	unsigned int last_name = 0;
+	struct victim v;
+	uint64_t vaddr;
+
+	(void)state;
+	memset(tables, 0, sizeof(tables));
+	memset(names, 0, sizeof(names));
+	victim_start(&v, "/proc/self/exe", -1, NULL);
+	vaddr = vaddr_of_victim(&v);
+	kill(helpers->helper[HELPER_READER].pid, SIGSTOP);
+	for (size_t i = 0; i < ARRAY_SIZE(tables); i++)
+		assert_int_equal(helpers_table(helpers, &v.file, 1 << 20, on_done, &tables[i]), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		assert_int_equal(helpers_names(helpers, &v.file, &vaddr, 1, on_done, &names[i]), 0);
+	kill(helpers->helper[HELPER_READER].pid, SIGCONT);
+	for (size_t i = 0; i < ARRAY_SIZE(tables); i++)
+		wait_for(&tables[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		wait_for(&names[i]);
+		last_name = names[i].order > last_name ? names[i].order : last_name;
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(tables); i++) {
+		assert_int_equal(tables[i].err, 0);
+		assert_true(tables[i].order < last_name);
+		if (i)
+			assert_true(tables[i].order - tables[i - 1].order >
+				    HELPERS_NAMES_PER_TABLE);
+	}
+	victim_end(&v);
+}
+
+static void helpers__a_false_table_from_the_reader__replaces_it(void **state)
+{
+	struct unwind_table *table = table_of_self();
+	struct wire_part part = {.is_last = 1};
+	struct outcome o = {0}, next = {0};
+	static char packet[sizeof(part) + WIRE_PART_MAX];
+	struct helpers_stats stats;
+	struct buf answer;
+	struct victim v;
+	uint8_t hash[32] = {0};
+
+	(void)state;
+	victim_start(&v, "/proc/self/exe", -1, NULL);
+	kill(helpers->helper[HELPER_READER].pid, SIGSTOP);
+	assert_int_equal(helpers_table(helpers, &v.file, 1 << 20, on_done, &o), 0);
+	poll_once();
+	/* Whole and well made, but for one group that goes back. */
+	assert_true(fly_page_count(table->pages[0]) > 1);
+	table->groups[1] &= 0xffff;
+	buf_init(&answer, MEM_HELPERS, WIRE_ANSWER_MAX);
+	helpers_answer_table(&answer, WIRE_TABLE, table, hash);
+	part.ticket = helpers->last_ticket;
+	for (size_t at = 0; at < answer.len; at += part.bytes) {
+		size_t left = answer.len - at;
+
+		part.bytes = (uint32_t)(left < WIRE_PART_MAX ? left : WIRE_PART_MAX);
+		part.is_last = at + part.bytes == answer.len;
+		memcpy(packet, &part, sizeof(part));
+		memcpy(packet + sizeof(part), answer.data + at, part.bytes);
+		assert_int_equal(send(helpers->answers_end, packet, sizeof(part) + part.bytes, 0),
+				 sizeof(part) + part.bytes);
+	}
+	wait_for(&o);
+	assert_int_equal(o.err, -EBADMSG);
+	assert_int_equal(o.unnamed, FLY_UNNAMED_READER_FAILED);
+	assert_int_equal(helpers_inspect(helpers, &v.file, on_done, &next), 0);
+	wait_for(&next);
+	assert_int_equal(next.err, 0);
+	helpers_stats_get(helpers, &stats);
+	assert_int_equal(stats.reader_restarts, 1);
+	buf_done(&answer);
+	unwind_table_free(table);
+	victim_end(&v);
+}
+
 /* A million symbols that each cover every address asked for: valid, and slow beyond use. */
 static void spinner_write(const char *path)
 {
@@ -1206,6 +1423,11 @@ int main(int argc, char **argv)
 		T(helpers__lines__of_nothing_are_refused),
 		T(helpers__lines_that_end_the_reader__cost_no_names),
 		T(helpers__names__go_before_lines),
+		T(helpers__table__is_that_of_the_file),
+		T(helpers__table__that_cannot_be_is_refused),
+		T(helpers__table_that_ends_the_reader__costs_no_names),
+		T(helpers__tables_and_names__take_turns),
+		T(helpers__a_false_table_from_the_reader__replaces_it),
 		T(helpers__garbage_from_the_reader__replaces_it),
 		T(helpers__a_full_queue__says_so_and_loses_nothing),
 		T(helpers__both__hold_only_what_they_need),

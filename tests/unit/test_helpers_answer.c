@@ -199,6 +199,95 @@ static void answer__lines__survive_the_way(void **state)
 	assert_int_equal(mem_live_bytes(MEM_HELPERS), 0);
 }
 
+/* One function in each of two pages, made by hand. */
+static void table_write(struct buf *b)
+{
+	__u64 pages[2] = {fly_page_make(0, 2ULL, 0), fly_page_make(2, 1ULL, 1)};
+	__u32 groups[3] = {fly_group_make(0x10, 1), fly_group_make(0x40, 2), fly_group_make(0, 1)};
+	__u32 shapes[3 + UNWIND_SHAPE_ROOM] = {0, fly_half_make(1, 0), fly_half_make(0, 0)};
+	struct fly_rule rules[2] = {{0}, {.cfa = FLY_CFA_REG, .cfa_reg = 7, .ra_words = -1}};
+	struct unwind_table t = {
+		.start = 0x10000,
+		.machine = 62,
+		.pages = pages,
+		.groups = groups,
+		.shapes = shapes,
+		.rules = rules,
+		.page_count = 2,
+		.group_count = 3,
+		.shape_words = 3,
+		.rule_count = 2,
+		.shape_count = 2,
+		.stats = {.fdes = 2},
+	};
+	static const uint8_t hash[32] = {1, 2, 3};
+
+	assert_int_equal(unwind_table_check(&t, NULL), 0);
+	helpers_answer_table(b, WIRE_TABLE, &t, hash);
+}
+
+static void answer__a_table__survives_the_way(void **state)
+{
+	static const uint64_t max = 4096, small = 64;
+	const struct unwind_table *t;
+	struct helpers_answer a;
+	struct fly_rule rule;
+	struct buf b;
+
+	(void)state;
+	buf_init(&b, MEM_HELPERS, 65536);
+	table_write(&b);
+	assert_int_equal(helpers_answer_check(b.data, b.len, WIRE_TABLE, 7, &max, 1, &a), 0);
+	assert_int_equal(a.result.table->hash[2], 3);
+	t = &a.result.table->table;
+	assert_int_equal(t->stats.fdes, 2);
+	assert_int_equal(unwind_table_find(t, 0x10020, &rule), FLY_FIND_RULE);
+	assert_int_equal(rule.ra_words, -1);
+	assert_int_equal(unwind_table_find(t, 0x10050, &rule), FLY_FIND_RULE);
+	assert_int_equal(rule.cfa, FLY_CFA_NONE);
+	helpers_answer_done(&a);
+	assert_int_equal(helpers_answer_check(b.data, b.len, WIRE_TABLE, 7, &small, 1, &a),
+			 -EBADMSG);
+	assert_int_equal(helpers_answer_check(b.data, b.len, WIRE_VDSO_TABLE, 7, &max, 1, &a),
+			 -EBADMSG);
+	buf_done(&b);
+	assert_int_equal(mem_live_bytes(MEM_HELPERS), 0);
+}
+
+/* Whatever the reader says, every address can be looked up in what is let through. */
+static void answer__every_flipped_bit_of_a_table__is_refused_or_harmless(void **state)
+{
+	static const uint64_t max = 4096;
+	unsigned int refused = 0;
+	struct helpers_answer a;
+	struct buf b;
+
+	(void)state;
+	buf_init(&b, MEM_HELPERS, 65536);
+	table_write(&b);
+	for (size_t cut = 0; cut < b.len; cut++)
+		assert_int_equal(helpers_answer_check(b.data, cut, WIRE_TABLE, 7, &max, 1, &a),
+				 -EBADMSG);
+	for (size_t i = 0; i < b.len * 8; i++) {
+		struct fly_rule rule;
+
+		b.data[i / 8] = (char)(b.data[i / 8] ^ 1 << i % 8);
+		if (!helpers_answer_check(b.data, b.len, WIRE_TABLE, 7, &max, 1, &a)) {
+			const struct unwind_table *t = &a.result.table->table;
+
+			for (uint64_t at = 0; at < 2ULL * FLY_PAGE_BYTES; at += 16)
+				unwind_table_find(t, t->start + at, &rule);
+			helpers_answer_done(&a);
+		} else {
+			refused++;
+		}
+		b.data[i / 8] = (char)(b.data[i / 8] ^ 1 << i % 8);
+	}
+	assert_true(refused > 8 * 40);
+	buf_done(&b);
+	assert_int_equal(mem_live_bytes(MEM_HELPERS), 0);
+}
+
 static void answer__errors__need_a_reason(void **state)
 {
 	struct helpers_answer a;
@@ -327,6 +416,8 @@ int main(void)
 		cmocka_unit_test(answer__debug_links_that_are_none__are_left_out_or_refused),
 		cmocka_unit_test(answer__every_cut_and_every_flipped_byte__is_refused_or_harmless),
 		cmocka_unit_test(answer__lines__survive_the_way),
+		cmocka_unit_test(answer__a_table__survives_the_way),
+		cmocka_unit_test(answer__every_flipped_bit_of_a_table__is_refused_or_harmless),
 		cmocka_unit_test(answer__errors__need_a_reason),
 		cmocka_unit_test(scan__texts__are_understood),
 		cmocka_unit_test(scan__an_ended_process__is_told),

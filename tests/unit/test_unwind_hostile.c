@@ -36,6 +36,7 @@ static void probe(const struct unwind_table *t)
 	for (uint64_t at = t->start; at < t->start + ((uint64_t)t->page_count << 16); at += 37)
 		unwind_table_find(t, at, &r);
 	assert_true(t->stats.scratch_bytes <= UNWIND_SCRATCH_BYTES);
+	assert_int_equal(unwind_table_check(t, NULL), 0);
 }
 
 static void small_image(struct image *im)
@@ -345,6 +346,98 @@ static void unwind_sort__any_order__is_sorted(void **state)
 	}
 }
 
+static void expect_refused(const struct unwind_table *t)
+{
+	assert_int_equal(unwind_table_check(t, NULL), -EBADMSG);
+}
+
+/* One part of a good table is replaced at a time; each damage would lead a look-up astray. */
+static void unwind_hostile__a_table_that_lies__is_refused(void **state)
+{
+	struct unwind_table *t, bad;
+	__u64 page, pages[2];
+	struct fly_rule rule;
+	struct image im;
+	__u32 word;
+
+	(void)state;
+	small_image(&im);
+	assert_int_equal(try_build(&im, &t), 0);
+	assert_int_equal(unwind_table_check(t, NULL), 0);
+	assert_int_equal(t->page_count, 1);
+
+#define LIE(field, value)                                                                          \
+	do {                                                                                       \
+		bad = *t;                                                                          \
+		bad.field = (value);                                                               \
+		expect_refused(&bad);                                                              \
+	} while (0)
+	LIE(machine, 3);
+	LIE(scale, 40);
+	LIE(found, 9);
+	LIE(start, t->start + 4096);
+	LIE(start, UINT64_MAX - 65535);
+	LIE(page_count, 0);
+	LIE(page_count, FLY_PAGES_MAX + 1);
+	LIE(group_count, t->group_count - 1);
+	LIE(group_count, t->group_count + 1);
+	LIE(shape_words, 0);
+	LIE(shape_words, FLY_SHAPES_MAX + 1);
+	LIE(shape_words, 1);
+	LIE(rule_count, 0);
+	LIE(rule_count, 1);
+	LIE(rule_count, FLY_RULES_MAX + 1);
+#undef LIE
+	page = t->pages[0];
+#define PAGE(at, count, before)                                                                    \
+	do {                                                                                       \
+		t->pages[0] = fly_page_make(at, (__u64)(count), (__u64)(before));                  \
+		expect_refused(t);                                                                 \
+		t->pages[0] = page;                                                                \
+	} while (0)
+	PAGE(1, fly_page_count(page) - 1, 0);
+	PAGE(0, FLY_PAGE_ABSENT, 0);
+	PAGE(0, fly_page_count(page) + 1, 0);
+	PAGE(0, fly_page_count(page), t->rule_count);
+#undef PAGE
+	/* Two pages over the same groups. */
+	pages[0] = pages[1] = page;
+	bad = *t;
+	bad.pages = pages;
+	bad.page_count = 2;
+	expect_refused(&bad);
+#define WORD(place, value)                                                                         \
+	do {                                                                                       \
+		word = (place);                                                                    \
+		(place) = (value);                                                                 \
+		expect_refused(t);                                                                 \
+		(place) = word;                                                                    \
+	} while (0)
+	WORD(t->groups[1], fly_group_make(0, 1));
+	WORD(t->groups[1], t->groups[1] & 0xffff0000);
+	WORD(t->groups[1], (t->groups[1] & 0xffff0000) | t->shape_words);
+	WORD(t->shapes[1], 0xfff0);
+	WORD(t->shapes[1], 0xfff00000);
+	WORD(t->shapes[t->shape_words - 1], 0x110000);
+#undef WORD
+	rule = t->rules[0];
+	t->rules[0].offset = 8;
+	expect_refused(t);
+	t->rules[0] = rule;
+	rule = t->rules[1];
+	t->rules[1].cfa = FLY_CFA_UNSUPPORTED + 1;
+	expect_refused(t);
+	t->rules[1] = rule;
+	t->rules[1].fp = 4;
+	expect_refused(t);
+	t->rules[1].fp = FLY_TRACKED_LOST + 0x10;
+	expect_refused(t);
+	t->rules[1] = rule;
+	assert_int_equal(unwind_table_check(t, NULL), 0);
+	unwind_table_free(t);
+	image_free(&im);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -359,6 +452,7 @@ int main(void)
 		cmocka_unit_test(unwind_hostile__table_past_its_limit__is_refused),
 		cmocka_unit_test(unwind_hostile__more_functions_than_a_pass__are_all_there),
 		cmocka_unit_test(unwind_hostile__functions_all_at_one_address__are_bounded),
+		cmocka_unit_test(unwind_hostile__a_table_that_lies__is_refused),
 		cmocka_unit_test(unwind_sort__any_order__is_sorted),
 	};
 
