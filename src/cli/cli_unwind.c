@@ -14,13 +14,19 @@
 
 #include "agent/agent.h"
 #include "cli_unwind.h"
+#include "cli_unwind_stack.h"
 
 #define FILES_MAX 65536
 
-enum { KEY_CHECK = 256, KEY_JSON };
+enum { KEY_CHECK = 256, KEY_JSON, KEY_STACK };
 
 static const struct argp_option unwind_options[] = {
 	{"check", KEY_CHECK, NULL, 0, "Compare every row with libdw; exit status 1 if any differs",
+	 0},
+	{"stack", KEY_STACK, "PID", 0,
+	 "Walk the stack of a process's main thread, or of the thread with this number, by tables "
+	 "and "
+	 "by libdw; exit status 1 if they differ",
 	 0},
 	{"json", KEY_JSON, NULL, 0, "Print one JSON object per file", 0},
 	{0},
@@ -30,6 +36,7 @@ struct parsed {
 	char **files;
 	size_t count;
 	bool check, json;
+	const char *stack;
 	int status;
 };
 
@@ -41,6 +48,9 @@ static error_t unwind_parse(int key, char *arg, struct argp_state *state)
 	case KEY_CHECK:
 		p->check = true;
 		break;
+	case KEY_STACK:
+		p->stack = arg;
+		break;
 	case KEY_JSON:
 		p->json = true;
 		break;
@@ -49,19 +59,19 @@ static error_t unwind_parse(int key, char *arg, struct argp_state *state)
 		p->count = (size_t)(state->argc - state->next);
 		break;
 	case ARGP_KEY_NO_ARGS:
-		p->status = cli_usage_error("unwind", "unwind needs a file");
+		if (!p->stack)
+			p->status = cli_usage_error("unwind", "unwind needs a file");
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
-	(void)arg;
 	return p->status ? EINVAL : 0;
 }
 
 static const struct argp unwind_argp = {
 	.options = unwind_options,
 	.parser = unwind_parse,
-	.args_doc = "FILE...",
+	.args_doc = "FILE...\n--stack=PID",
 	.doc = "Makes the unwind table of each program or library and shows what it takes and "
 	       "covers.",
 };
@@ -290,6 +300,10 @@ int cli_unwind(int argc, char **argv)
 	if (!cli_parse("unwind", &unwind_argp, argc, argv, 0, &p, &p.status, &status))
 		return status;
 	status = AGENT_EXIT_DONE;
+	if (p.stack && (p.count || p.check))
+		return cli_usage_error("unwind", "--stack takes no file and no --check");
+	if (p.stack)
+		return cli_unwind_stack(p.stack, p.json);
 	if (p.count > FILES_MAX)
 		return cli_usage_error("unwind", "more than %d files", FILES_MAX);
 	for (size_t i = 0; i < p.count; i++) {
