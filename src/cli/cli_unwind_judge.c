@@ -5,26 +5,29 @@
 #include <errno.h>
 
 enum cli_verdict cli_stack_compare(const struct unwind_stack *ours,
-				   const struct unwind_stack *libdw, uint32_t *ret_depth)
+				   const struct cli_judgement *libdw, uint32_t *ret_depth)
 {
-	for (uint32_t i = 0; i < ours->count && i < libdw->count; i++) {
-		if (ours->frames[i] == libdw->frames[i])
+	const struct unwind_stack *theirs = &libdw->stack;
+
+	for (uint32_t i = 0; i < ours->count && i < libdw->judged; i++) {
+		if (ours->frames[i] == theirs->frames[i])
 			continue;
 		/* Its last frame, found before it got lost, proves nothing. */
-		if (i + 1 == libdw->count && !libdw->is_whole)
+		if (i + 1 == theirs->count && !theirs->is_whole)
 			return CLI_VERDICT_SAME;
 		*ret_depth = i;
 		return CLI_VERDICT_WRONG;
 	}
 	*ret_depth = ours->count;
 	/* Past our own limit there is no comparing. */
-	return ours->count < libdw->count && ours->count < UNWIND_FRAMES_MAX ? CLI_VERDICT_SHORT
-									     : CLI_VERDICT_SAME;
+	return ours->count < libdw->judged && ours->count < UNWIND_FRAMES_MAX ? CLI_VERDICT_SHORT
+									      : CLI_VERDICT_SAME;
 }
 
 #ifdef FLYBALL_LIBDW
 
 #include <elfutils/libdwfl.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 struct cli_judge {
@@ -34,7 +37,8 @@ struct cli_judge {
 	/* Of the walk under way. */
 	struct cli_memory *memory;
 	const struct unwind_thread *thread;
-	struct unwind_stack *stack;
+	struct cli_judgement *found;
+	bool is_guessing;
 };
 
 /* Nothing is looked for: ours knows no separate debug files either. */
@@ -98,10 +102,28 @@ static const Dwfl_Thread_Callbacks thread_callbacks = {
 	.set_initial_registers = registers_set,
 };
 
+static bool has_cfi(Dwfl *dwfl, Dwarf_Addr pc)
+{
+	Dwfl_Module *module = dwfl_addrmodule(dwfl, pc);
+	Dwarf_Frame *frame = NULL;
+	Dwarf_Addr bias;
+	Dwarf_CFI *cfi;
+
+	cfi = module ? dwfl_module_eh_cfi(module, &bias) : NULL;
+	if (!cfi || dwarf_cfi_addrframe(cfi, pc - bias, &frame)) {
+		cfi = module ? dwfl_module_dwarf_cfi(module, &bias) : NULL;
+		if (!cfi || dwarf_cfi_addrframe(cfi, pc - bias, &frame))
+			return false;
+	}
+	free(frame);
+	return true;
+}
+
 static int frame_take(Dwfl_Frame *frame, void *ctx)
 {
 	struct cli_judge *judge = ctx;
-	struct unwind_stack *stack = judge->stack;
+	struct cli_judgement *found = judge->found;
+	struct unwind_stack *stack = &found->stack;
 	Dwarf_Addr pc;
 	bool is_activation;
 
@@ -110,6 +132,8 @@ static int frame_take(Dwfl_Frame *frame, void *ctx)
 	if (stack->count && !cli_picture_find(judge->picture, pc - !is_activation))
 		return DWARF_CB_ABORT;
 	stack->frames[stack->count++] = pc;
+	found->judged += !judge->is_guessing;
+	judge->is_guessing |= !has_cfi(judge->dwfl, pc - !is_activation);
 	return DWARF_CB_OK;
 }
 
@@ -156,17 +180,18 @@ void cli_judge_free(struct cli_judge *judge)
 }
 
 int cli_judge_walk(struct cli_judge *judge, struct cli_memory *memory,
-		   const struct unwind_thread *thread, struct unwind_stack *ret, struct why *why)
+		   const struct unwind_thread *thread, struct cli_judgement *ret, struct why *why)
 {
 	int got;
 
 	judge->memory = memory;
 	judge->thread = thread;
-	judge->stack = ret;
-	ret->count = 0;
+	judge->found = ret;
+	judge->is_guessing = false;
+	ret->judged = ret->stack.count = 0;
 	got = dwfl_getthread_frames(judge->dwfl, judge->pid, frame_take, judge);
-	ret->is_whole = !got;
-	if (!ret->count)
+	ret->stack.is_whole = !got;
+	if (!ret->stack.count)
 		return why_set(why, -EBADMSG, "libdw: %s", dwfl_errmsg(-1));
 	return 0;
 }
@@ -193,7 +218,7 @@ void cli_judge_free(struct cli_judge *judge)
 }
 
 int cli_judge_walk(struct cli_judge *judge, struct cli_memory *memory,
-		   const struct unwind_thread *thread, struct unwind_stack *ret, struct why *why)
+		   const struct unwind_thread *thread, struct cli_judgement *ret, struct why *why)
 {
 	(void)judge, (void)memory, (void)thread, (void)ret;
 	return why_set(why, -EOPNOTSUPP, "built without libdw");

@@ -17,7 +17,8 @@ struct report {
 	struct cli_memory memory;
 	struct cli_judge *judge;
 	struct unwind_thread thread;
-	struct unwind_stack ours, libdw;
+	struct unwind_stack ours;
+	struct cli_judgement libdw;
 	enum cli_verdict verdict;
 	uint32_t depth; /* of the first difference */
 };
@@ -108,12 +109,13 @@ static void place_print(const struct report *r, uint64_t address, bool is_leaf, 
 
 static void text_report(const struct report *r)
 {
-	uint32_t count = r->ours.count > r->libdw.count ? r->ours.count : r->libdw.count;
+	uint32_t count =
+		r->ours.count > r->libdw.stack.count ? r->ours.count : r->libdw.stack.count;
 
 	printf("thread %d%s\n", r->tid, r->thread.is_in_syscall ? ", in a system call" : "");
 	for (uint32_t i = 0; i < count; i++) {
-		bool ours = i < r->ours.count, libdw = i < r->libdw.count;
-		uint64_t a = ours ? r->ours.frames[i] : 0, b = libdw ? r->libdw.frames[i] : 0;
+		bool ours = i < r->ours.count, libdw = i < r->libdw.stack.count;
+		uint64_t a = ours ? r->ours.frames[i] : 0, b = libdw ? r->libdw.stack.frames[i] : 0;
 		char left[32] = "-", right[32] = "-", place[512];
 
 		if (ours)
@@ -121,10 +123,13 @@ static void text_report(const struct report *r)
 		if (libdw)
 			snprintf(right, sizeof(right), "0x%" PRIx64, b);
 		place_print(r, ours ? a : b, !i, place, sizeof(place));
-		printf("%4u %c %-18s %-18s %s\n", i, a == b ? ' ' : '!', left, right, place);
+		/* Past what it found by call frame information, libdw's word does not count. */
+		printf("%4u %c %-18s %-18s %s\n", i,
+		       a == b ? ' ' : (i < r->libdw.judged ? '!' : '?'), left, right, place);
 	}
 	printf("tables: %u frames, %s; libdw: %u frames, %s; %s", r->ours.count, end_text(&r->ours),
-	       r->libdw.count, r->libdw.is_whole ? "whole" : "lost", verdict_text(r->verdict));
+	       r->libdw.stack.count, r->libdw.stack.is_whole ? "whole" : "lost",
+	       verdict_text(r->verdict));
 	if (r->verdict != CLI_VERDICT_SAME)
 		printf(" from frame %u", r->depth);
 	putchar('\n');
@@ -162,8 +167,10 @@ static void json_report(const struct report *r)
 	json_object_set_new(o, "in_syscall", json_boolean(r->thread.is_in_syscall));
 	json_object_set_new(o, "frames", frames_json(r, &r->ours));
 	json_object_set_new(o, "end", json_string(end_text(&r->ours)));
-	json_object_set_new(o, "libdw_frames", frames_json(r, &r->libdw));
-	json_object_set_new(o, "libdw_end", json_string(r->libdw.is_whole ? "whole" : "lost"));
+	json_object_set_new(o, "libdw_frames", frames_json(r, &r->libdw.stack));
+	json_object_set_new(o, "libdw_end",
+			    json_string(r->libdw.stack.is_whole ? "whole" : "lost"));
+	json_object_set_new(o, "libdw_judged", json_integer(r->libdw.judged));
 	json_object_set_new(o, "verdict", json_string(verdict_text(r->verdict)));
 	if (r->verdict != CLI_VERDICT_SAME)
 		json_object_set_new(o, "from", json_integer(r->depth));

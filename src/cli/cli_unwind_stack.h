@@ -64,10 +64,15 @@ struct cli_judge;
 int cli_judge_new(const struct cli_picture *picture, pid_t pid, struct cli_judge **ret,
 		  struct why *why);
 void cli_judge_free(struct cli_judge *judge);
-/* is_whole: libdw says that the stack ends there. Frames from the first that lies in no executable
- * mapping are left out. */
+/* What libdw found. Frames from the first that lies in no executable mapping are left out. */
+struct cli_judgement {
+	struct unwind_stack stack; /* is_whole: libdw says that the stack ends there */
+	/* Frames found by call frame information. In code without any libdw guesses on by frame
+	 * pointer, and leaves out the caller of a function that has made no frame: no judgement. */
+	uint32_t judged;
+};
 int cli_judge_walk(struct cli_judge *judge, struct cli_memory *memory,
-		   const struct unwind_thread *thread, struct unwind_stack *ret, struct why *why);
+		   const struct unwind_thread *thread, struct cli_judgement *ret, struct why *why);
 /* The function, for reading; NULL: no symbol. */
 const char *cli_judge_name(struct cli_judge *judge, uint64_t address);
 
@@ -78,7 +83,7 @@ enum cli_verdict {
 };
 /* ret_depth: the first frame in question. */
 enum cli_verdict cli_stack_compare(const struct unwind_stack *ours,
-				   const struct unwind_stack *libdw, uint32_t *ret_depth);
+				   const struct cli_judgement *libdw, uint32_t *ret_depth);
 
 int cli_unwind_stack(const char *pid, bool is_json);
 
