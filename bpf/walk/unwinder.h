@@ -138,6 +138,10 @@ static inline int fly_unwind_place(FLY_ROWS_SPACE space, struct fly_unwind *u)
 static inline int fly_unwind_start(FLY_ROWS_SPACE space, struct fly_unwind *u)
 {
 	u->walk.base = fly_walk_base(u->walk.sp, u->stack_start, u->thread_block);
+	/* A signal that came in a system call leaves its number behind; the handler's first
+	 * instruction is not behind it. */
+	if (!(u->flags & FLY_IS_EXACT) && !fly_arch_is_behind_syscall(u->walk.pc))
+		u->flags |= FLY_IS_EXACT;
 	return fly_unwind_place(space, u);
 }
 

@@ -22,6 +22,14 @@ struct fly_arch_context {
 /* From the stack pointer in the restorer, which is at the ucontext. */
 #define FLY_ARCH_CONTEXT_OFFSET 40ULL
 
+/* False when the instruction before an address is known not to be the one that enters the kernel. */
+static inline int fly_arch_is_behind_syscall(__u64 pc)
+{
+	__u16 code;
+
+	return FLY_WALK_READ(&code, sizeof(code), pc - sizeof(code)) || code == 0x050f;
+}
+
 /* Registers as they were when the signal came. */
 static inline void fly_arch_take(const struct fly_arch_context *context, __u64 *regs,
 				 struct fly_walk *walk)
