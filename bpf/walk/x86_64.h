@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * What bpf/walk/unwinder.h has to know of x86-64: registers, signal frames, calls. Another machine is
- * another header with the same names, and with its fp.h.
+ * What bpf/walk/unwinder.h has to know of x86-64: registers, signal frames, calls. Another machine
+ * is another header with the same names, and with its fp.h.
  */
 #ifndef FLYBALL_WALK_X86_64_H
 #define FLYBALL_WALK_X86_64_H
@@ -22,7 +22,8 @@ struct fly_arch_context {
 /* From the stack pointer in the restorer, which is at the ucontext. */
 #define FLY_ARCH_CONTEXT_OFFSET 40ULL
 
-/* False when the instruction before an address is known not to be the one that enters the kernel. */
+/* False when the instruction before an address is known not to be the one that enters the kernel.
+ */
 static inline int fly_arch_is_behind_syscall(__u64 pc)
 {
 	__u16 code;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * SHA-256 (FIPS 180-4) for the htlhash, 8 KiB per file, and for what an unwind table is made from.
- * Small code of our own keeps a cryptographic library, with its start-up cost and memory, out of the
- * reader.
+ * Small code of our own keeps a cryptographic library, with its start-up cost and memory, out of
+ * the reader.
  */
 #ifndef FLYBALL_ELF_SHA256_H
 #define FLYBALL_ELF_SHA256_H

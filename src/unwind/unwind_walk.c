@@ -34,7 +34,7 @@ static const struct fly_table *table_of(const struct unwind_space *space, uint32
 	walk_memory->read(walk_memory->ctx, (address), (dst), (bytes))
 #define FLY_UNWIND_TABLE(space, number) table_of(space, number)
 #define FLY_UNWIND_PART			static
-#include "bpf/walk/unwind.h"
+#include "bpf/walk/unwinder.h"
 
 int unwind_space_new(struct unwind_space **ret)
 {

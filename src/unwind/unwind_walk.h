@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * unwind: a walk on the host, by the code that BPF runs (bpf/walk/unwind.h), over tables and
+ * unwind: a walk on the host, by the code that BPF runs (bpf/walk/unwinder.h), over tables and
  * mappings placed in blocks as in kernel memory. Pure; memory of the thread walked comes through a
  * callback.
  *

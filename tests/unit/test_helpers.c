@@ -1095,7 +1095,8 @@ static void helpers__table_that_ends_the_reader__costs_no_names(void **state)
 	assert_int_equal(helpers_table(helpers, &v.file, 1 << 20, on_done, &lost), 0);
 	for (int i = 0; i < 3; i++)
 		poll_once();
-	kill(helpers->helper[HELPER_READER].pid, SIGKILL);
+	kill(helpers->helper[HELPER_READER].pid, SIGSEGV);
+	kill(helpers->helper[HELPER_READER].pid, SIGCONT);
 	wait_for(&lost);
 	assert_int_equal(lost.unnamed, FLY_UNNAMED_READER_FAILED);
 	assert_int_equal(helpers_names(helpers, &v.file, &vaddr, 1, on_done, &named), 0);
