@@ -26,6 +26,7 @@ enum cli_verdict cli_stack_compare(const struct unwind_stack *ours,
 
 #ifdef FLYBALL_LIBDW
 
+#include <elfutils/libdw.h>
 #include <elfutils/libdwfl.h>
 #include <stdlib.h>
 #include <unistd.h>

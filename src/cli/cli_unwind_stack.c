@@ -45,7 +45,7 @@ static int process_of(pid_t tid, pid_t *ret, struct why *why)
 
 static int take(struct report *r, struct why *why)
 {
-	pid_t pid;
+	pid_t pid = 0;
 	int err = process_of(r->tid, &pid, why);
 
 	if (!err)

@@ -60,7 +60,7 @@ void unwind_space_free(struct unwind_space *space)
 static uint32_t *take_room(struct unwind_space *space, uint32_t words, uint32_t *ret_at)
 {
 	uint32_t used = (space->used + 1) & ~1U;
-	uint8_t *block;
+	uint32_t *block;
 
 	if (!space->block_count || words > FLY_BLOCK_WORDS - used) {
 		if (space->block_count == UNWIND_BLOCKS_MAX)
@@ -73,7 +73,7 @@ static uint32_t *take_room(struct unwind_space *space, uint32_t words, uint32_t 
 	}
 	*ret_at = (space->block_count - 1) * FLY_BLOCK_WORDS + used;
 	space->used = used + words;
-	return (uint32_t *)(void *)space->blocks[space->block_count - 1] + used;
+	return space->blocks[space->block_count - 1] + used;
 }
 
 static int place(struct unwind_space *space, const void *words, uint32_t count, uint32_t *ret_at)

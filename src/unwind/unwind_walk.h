@@ -19,7 +19,7 @@
 #define UNWIND_FRAMES_MAX 1024U
 
 struct unwind_space {
-	uint8_t *blocks[UNWIND_BLOCKS_MAX];
+	uint32_t *blocks[UNWIND_BLOCKS_MAX];
 	uint32_t block_count;
 	uint32_t used; /* words of the last block */
 	struct fly_table tables[FLY_TABLES_MAX];

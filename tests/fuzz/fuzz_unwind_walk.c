@@ -188,7 +188,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		uint16_t at;
 
 		memcpy(&at, data + i, 2);
-		memcpy(space->blocks[0] + at % 2048 * 4, data + i + 2, 4);
+		memcpy(space->blocks[0] + at % 2048, data + i + 2, 4);
 	}
 	walk(space, &thread, mappings, count, true);
 	unwind_space_free(space);
