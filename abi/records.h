@@ -33,7 +33,8 @@ enum fly_record_type {
  * in a static program, it ended in the library's start code, which keeps no frame pointers: nothing
  * of the program's own is missing. */
 #define FLY_STATE_NEAR_BASE 0x40u
-#define FLY_STATE_TABLES    0x80u /* walked by tables; else by frame pointers alone (RING-3) */
+#define FLY_STATE_PLACED    0x100u /* and user space had not described the process */
+#define FLY_STATE_TABLES    0x80u  /* walked by tables; else by frame pointers alone (RING-3) */
 
 /* One on-CPU sample. frames[] holds kernel_frames then user_frames addresses, innermost first.
  * tgid and tid are those of the initial PID namespace. process_start_ns is the group leader's

@@ -145,7 +145,7 @@ struct fly_table {
 	__u8 scale;
 	__u8 tracked; /* DWARF number of the tracked register; 0: none */
 	__u8 pad[4];
-	__u64 reserved;
+	__u64 serial; /* of whose table the number is, never used again; 0: nobody's */
 };
 
 _Static_assert(sizeof(struct fly_rule) == 12, "abi: fly_rule");

@@ -77,6 +77,22 @@ static inline __u64 fly_mapping_bias(const struct fly_mapping *mapping)
 }
 #define FLY_VADDR_MASK ((1ULL << 48) - 1)
 
+/* A process that user space has not described is walked all the same: where its mappings are the
+ * kernel knows, and which table a file has is known from the processes that were described. BPF
+ * keeps that in fly_files, an LRU_HASH: what a mapping of a file at an offset has as its table. It
+ * is good as long as the table of that number has the serial. */
+struct fly_file_key {
+	__u64 ino, bytes, mtime_ns, offset;
+	__u32 dev, generation;
+};
+struct fly_file {
+	__u64 serial;
+	__u64 shift; /* bias - start of the mapping */
+	__u32 table;
+	__u32 pad;
+};
+#define FLY_FILES_MAX 1024u
+
 struct fly_process {
 	__u64 start_ns; /* start_boottime of the leader: another means a PID used again */
 	__u32 at;	/* word number of the first mapping */

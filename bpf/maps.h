@@ -86,6 +86,14 @@ struct {
 	__type(value, struct fly_process);
 } fly_processes __weak SEC(".maps");
 
+/* About 150 KiB. BPF only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, FLY_FILES_MAX);
+	__type(key, struct fly_file_key);
+	__type(value, struct fly_file);
+} fly_files __weak SEC(".maps");
+
 /* The reader is woken for a program just executed at most once in this time on the whole node: a
  * build executes hundreds per second. */
 #define FLY_EXEC_WAKE_NS 4000000ULL

@@ -6,7 +6,7 @@
  * ring watermark (before any user memory is read: RING-2), kernel stack, user registers, user
  * stack, ring. Whatever happens after taken++, exactly one of submitted and dropped[] goes up.
  */
-#include "walking.h"
+#include "placing.h"
 
 /* What one run works with. */
 struct run {
@@ -93,6 +93,7 @@ static __always_inline void take_user_stack(struct run *run, struct fly_sample *
 					    __u32 unwinder)
 {
 	struct fly_scratch *scratch = run->scratch;
+	bool is_due = 0;
 
 	if (!take_user_registers(run, sample, &scratch->unwind))
 		return;
@@ -108,15 +109,16 @@ static __always_inline void take_user_stack(struct run *run, struct fly_sample *
 		fly_walk_user(scratch);
 		return;
 	}
-	if (fly_find_process(sample, &scratch->unwind)) {
-		sample->state |= FLY_STATE_TABLES;
-		scratch->walk_end_ns = run->time_ns + run->control->walk_ns;
-		fly_unwind_user(scratch);
-		return;
+	sample->state |= FLY_STATE_TABLES;
+	scratch->walk_end_ns = run->time_ns + run->control->walk_ns;
+	if (fly_find_process(sample, &scratch->unwind, &is_due)) {
+		if (is_due)
+			fly_learn(scratch->unwind.at, scratch->unwind.count);
+	} else {
+		sample->state |= FLY_STATE_PLACED;
+		scratch->unwind.at = FLY_AT_KERNEL;
 	}
-	fly_walk_user(scratch);
-	if (sample->cut & 1u << FLY_CUT_FRAME_POINTER_LOST)
-		sample->cut ^= 1u << FLY_CUT_FRAME_POINTER_LOST | 1u << FLY_CUT_PROCESS_NOT_TRACKED;
+	fly_unwind_user(scratch);
 }
 
 static __always_inline void fill_header(struct run *run, struct fly_sample *sample)

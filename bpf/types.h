@@ -20,6 +20,23 @@ struct super_block {
 struct inode {
 	unsigned long i_ino;
 	struct super_block *i_sb;
+	__u32 i_generation;
+	__s64 i_size;
+	__s64 i_mtime_sec; /* these two since 6.11 */
+	__u32 i_mtime_nsec;
+};
+
+struct timespec64 {
+	__s64 tv_sec;
+	long tv_nsec;
+};
+
+struct inode___6_7 {
+	struct timespec64 __i_mtime;
+};
+
+struct inode___old {
+	struct timespec64 i_mtime;
 };
 
 struct dentry {
@@ -54,8 +71,24 @@ struct linux_binprm {
 	struct file *file;
 };
 
+typedef struct {
+	void *vdso;
+} mm_context_t;
+
+struct maple_tree {
+	void *ma_root;
+};
+
 struct mm_struct {
+	struct maple_tree mm_mt;
 	unsigned long start_stack;
+	mm_context_t context;
+};
+
+struct vm_area_struct {
+	unsigned long vm_start, vm_end, vm_flags, vm_pgoff;
+	struct mm_struct *vm_mm;
+	struct file *vm_file;
 };
 
 struct thread_struct {
@@ -100,6 +133,9 @@ struct fly_perf_context {
 	__u64 sample_period;
 	__u64 addr;
 };
+
+/* vm_area_struct.vm_flags */
+#define VM_EXEC 0x4
 
 /* task_struct.flags */
 #define PF_IO_WORKER   0x00000010

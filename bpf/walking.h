@@ -33,17 +33,32 @@ static __always_inline const struct fly_table *fly_table_get(__u32 number)
 #define FLY_ROWS_PAIR(block, at)	(((const __u64 *)(block))[(at) / 2 & (FLY_BLOCK_WORDS / 2 - 1)])
 
 #define FLY_UNWIND_TABLE(space, number) fly_table_get(number)
+#define FLY_UNWIND_ASK(u, address)	fly_vma_ask(u, address)
 #define FLY_UNWIND_PART			__noinline
+
+struct fly_unwind;
+int fly_vma_ask(struct fly_unwind *u, __u64 address);
 
 #include "walk/unwinder.h"
 
 #define FLY_FRAME_SLOTS (FLY_MAX_KERNEL_FRAMES + FLY_MAX_FRAMES + 1)
+
+#define FLY_MAPLE_WORDS 32
+
+/* A mapping as the kernel has it, and what finding it takes. */
+struct fly_vma {
+	__u64 start, end, flags;
+	struct fly_file_key key;
+	struct fly_file file;
+	__u64 node[FLY_MAPLE_WORDS];
+};
 
 struct fly_scratch {
 	__u32 is_busy;
 	__u32 walk_depth;
 	__u64 walk_end_ns;
 	struct fly_unwind unwind;
+	struct fly_vma vma;
 	__u8 record[sizeof(struct fly_sample) + FLY_FRAME_SLOTS * sizeof(__u64)]
 		__attribute__((aligned(8)));
 };
@@ -160,9 +175,12 @@ __noinline int fly_walk_user(struct fly_scratch *scratch)
 }
 
 /* ---------------------------------------------------------------- by tables */
+/* How often is learnt from a process what its files' tables are. */
+#define FLY_SAMPLES_PER_LEARN 64
+
 /* False when user space has not described the process, or described another with its number. */
 static __always_inline bool fly_find_process(const struct fly_sample *sample,
-					     struct fly_unwind *unwind)
+					     struct fly_unwind *unwind, bool *ret_is_due)
 {
 	__u32 tgid = sample->tgid;
 	struct fly_process *process = bpf_map_lookup_elem(&fly_processes, &tgid);
@@ -173,11 +191,9 @@ static __always_inline bool fly_find_process(const struct fly_sample *sample,
 	found = *(volatile struct fly_process *)process;
 	if (found.start_ns != sample->process_start_ns || found.check != fly_process_check(&found))
 		return 0;
-	process->samples++;
+	*ret_is_due = !(process->samples++ & (FLY_SAMPLES_PER_LEARN - 1));
 	unwind->at = found.at;
 	unwind->count = found.count;
-	unwind->start = unwind->bytes = unwind->bias = 0;
-	unwind->table = FLY_TABLE_NONE;
 	return 1;
 }
 
@@ -207,16 +223,24 @@ static long fly_unwind_on(__u32 index, struct fly_walking *walking)
 __noinline int fly_unwind_user(struct fly_scratch *scratch)
 {
 	struct fly_walking walking = {.scratch = scratch, .count = 1};
+	__u32 cut;
 
 	if (!scratch)
 		return 0;
 	scratch->unwind.cut = 0;
+	scratch->unwind.start = scratch->unwind.bytes = scratch->unwind.bias = 0;
+	scratch->unwind.table = FLY_TABLE_NONE;
 	fly_put_frame(scratch, 0, scratch->unwind.walk.pc);
 	walking.step = fly_unwind_start(0, &scratch->unwind);
 	if (walking.step == FLY_STEP_FRAME)
 		bpf_loop(FLY_MAX_FRAMES, fly_unwind_on, &walking, 0);
-	fly_end_walk(&walking, scratch->unwind.cut);
-	if (scratch->unwind.cut == FLY_CUT_TABLE_PAGE_ABSENT)
+	cut = scratch->unwind.cut;
+	/* What is not known is so because user space has not described the process. */
+	if (scratch->unwind.at == FLY_AT_KERNEL &&
+	    (cut == FLY_CUT_TABLE_ABSENT || cut == FLY_CUT_MAPPING_ABSENT))
+		cut = FLY_CUT_PROCESS_NOT_TRACKED;
+	fly_end_walk(&walking, cut);
+	if (cut == FLY_CUT_TABLE_PAGE_ABSENT)
 		fly_sample_of(scratch)->detail = scratch->unwind.detail;
 	return 0;
 }

@@ -17,6 +17,8 @@
  * mappings too, in one space of words), and
  *
  *	FLY_UNWIND_TABLE(space, number)  a const struct fly_table *, or NULL
+ *	FLY_UNWIND_ASK(u, address)       finds the mapping of an address where at is FLY_AT_KERNEL,
+ *	                                 as fly_unwind_map; left out where it never is
  *	FLY_UNWIND_PART                  what large functions are declared with: `static` on the
  *	                                 host, a global function for BPF, verified once
  *
@@ -59,6 +61,11 @@ struct fly_unwind {
 	struct fly_arch_context context; /* of a signal */
 };
 
+#define FLY_AT_KERNEL 0xffffffffu /* fly_unwind.at: user space has described no mappings */
+#ifndef FLY_UNWIND_ASK
+#define FLY_UNWIND_ASK(u, address) 0
+#endif
+
 static inline int fly_unwind_cut(struct fly_unwind *u, __u32 cut)
 {
 	u->cut = cut;
@@ -90,6 +97,14 @@ static FLY_ROWS_INLINE __u32 fly_unwind_search(const void *block, __u32 at, __u3
 	return base;
 }
 
+/* The tracked register is one table's, and known within its binary alone. */
+static inline void fly_unwind_enter(struct fly_unwind *u, __u32 table)
+{
+	if (u->table != table)
+		u->flags &= ~FLY_KNOWS_TRACKED;
+	u->table = table;
+}
+
 /* True when the address lies in an executable mapping, which is the last one then. */
 FLY_UNWIND_PART int fly_unwind_map(FLY_ROWS_SPACE space, struct fly_unwind *u, __u64 address)
 {
@@ -101,6 +116,8 @@ FLY_UNWIND_PART int fly_unwind_map(FLY_ROWS_SPACE space, struct fly_unwind *u, _
 		return 0;
 	if (address - u->start < u->bytes)
 		return 1;
+	if (u->at == FLY_AT_KERNEL)
+		return FLY_UNWIND_ASK(u, address);
 	if (!u->count || u->count > FLY_MAPPINGS_MAX || !fly_walk_is_code(address))
 		return 0;
 	block = FLY_ROWS_BLOCK(space, FLY_PART_MAPPINGS, u->at);
@@ -114,10 +131,7 @@ FLY_UNWIND_PART int fly_unwind_map(FLY_ROWS_SPACE space, struct fly_unwind *u, _
 	u->start = fly_mapping_start(&mapping);
 	u->bytes = fly_mapping_bytes(&mapping);
 	u->bias = fly_mapping_bias(&mapping);
-	/* The tracked register is one table's, and known within its binary alone. */
-	if (u->table != fly_mapping_table(&mapping))
-		u->flags &= ~FLY_KNOWS_TRACKED;
-	u->table = fly_mapping_table(&mapping);
+	fly_unwind_enter(u, fly_mapping_table(&mapping));
 	return 1;
 }
 

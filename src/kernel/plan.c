@@ -16,7 +16,7 @@
 #define MAP_HEADER  320ULL  /* struct bpf_array; bpf_ringbuf_map takes 304 */
 #define HASH_HEADER 1024ULL /* struct bpf_htab, with room */
 #define SCRATCH_BYTES                                                                              \
-	(512 + sizeof(struct fly_sample) + (FLY_MAX_KERNEL_FRAMES + FLY_MAX_FRAMES + 1) * 8)
+	(896 + sizeof(struct fly_sample) + (FLY_MAX_KERNEL_FRAMES + FLY_MAX_FRAMES + 1) * 8)
 #define PROGRAM_BYTES	     (48ULL << 10)  /* instructions and machine code of three programs */
 #define UNWIND_PROGRAM_BYTES (112ULL << 10) /* with the one that walks by tables */
 #define TABLES_MIN_BYTES     FLY_SEGMENT_BYTES
@@ -167,6 +167,11 @@ static void add_table_maps(const struct kernel_options *options, uint32_t possib
 	    "unwind tables and mappings (--table-memory), as they are needed");
 	add(memory, "fly_tables", "array", FLY_TABLES_MAX,
 	    PAGE + FLY_TABLES_MAX * sizeof(struct fly_table), "where each table is");
+	add(memory, "fly_files", "lru_hash", FLY_FILES_MAX,
+	    HASH_HEADER + FLY_FILES_MAX * 16 + 256ULL * possible +
+		    FLY_FILES_MAX *
+			    (48 + sizeof(struct fly_file_key) + sizeof(struct fly_file)),
+	    "which table a file has, for processes not described yet");
 	add(memory, "fly_processes", "hash", options->processes,
 	    HASH_HEADER + buckets * 16 + 32ULL * possible +
 		    (options->processes + possible) * element,
