@@ -169,8 +169,7 @@ static void add_table_maps(const struct kernel_options *options, uint32_t possib
 	    PAGE + FLY_TABLES_MAX * sizeof(struct fly_table), "where each table is");
 	add(memory, "fly_files", "lru_hash", FLY_FILES_MAX,
 	    HASH_HEADER + FLY_FILES_MAX * 16 + 256ULL * possible +
-		    FLY_FILES_MAX *
-			    (48 + sizeof(struct fly_file_key) + sizeof(struct fly_file)),
+		    FLY_FILES_MAX * (48 + sizeof(struct fly_file_key) + sizeof(struct fly_file)),
 	    "which table a file has, for processes not described yet");
 	add(memory, "fly_processes", "hash", options->processes,
 	    HASH_HEADER + buckets * 16 + 32ULL * possible +
