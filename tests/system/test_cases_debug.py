@@ -187,8 +187,9 @@ def test_39_server_in_trouble(mode, split, cases, tmp_path, targets):
         rig.run_for(1)
         stopped = time.monotonic()
     late = time.monotonic() - stopped
-    # 2 s for servers, the rest is naming and writing on a machine that is busy.
-    assert late < (20 if rig.IS_ASAN else 6), f"{late} s after the end, {stopped - began} s of recording"
+    # 2 s for servers, the rest is naming and writing on a machine that may be very busy; who waited for servers
+    # would be there for a minute or for ever.
+    assert late < (20 if rig.IS_ASAN else 10), f"{late} s after the end, {stopped - began} s of recording"
     assert share(recorder, victim.name) == 0, recorder.why()
     reasons = recorder.summary["stacks"]["unnamed"]
     # That a server has no such file, and bytes that are not the file, are no failure of it.
