@@ -42,6 +42,7 @@ struct agent_record_options {
 	const char *command_line;     /* for titles */
 	const char *debuginfod_urls;  /* NULL: no server is asked */
 	const char *debuginfod_cache; /* NULL: HELPERS_FETCH_CACHE */
+	const char *calibration;      /* file; NULL: KERNEL_CALIBRATION_FILE */
 	const char *symbol_cache;     /* NULL: HELPERS_SYMBOLS_CACHE; "": none */
 	bool per_thread, no_symbols, no_inlines, json;
 };

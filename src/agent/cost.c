@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* cost: what all our processes used, from the kernel's accounting of ourselves and our helpers.
- * Interrupts hide in the victims' time (research: 8.1); that part waits for calibration. */
+ * Interrupts hide in the victims' time; that part is ticks times what was calibrated. */
 #include "record_private.h"
 
 #include <stdlib.h>
@@ -47,4 +47,12 @@ void cost_sample(struct cost *cost, struct helpers *helpers, const struct helper
 	anon = own_anon_bytes() + stats.anon_bytes + bytes;
 	if (anon > cost->peak_anon_bytes)
 		cost->peak_anon_bytes = anon;
+}
+
+void cost_interrupts(struct cost *cost, const char *file, uint64_t ticks)
+{
+	if (kernel_calibration_read(file ? file : KERNEL_CALIBRATION_FILE, &cost->ticks,
+				    &cost->no_ticks))
+		return;
+	cost->interrupt_ns = ticks * cost->ticks.tick_ns;
 }

@@ -674,6 +674,7 @@ static int finish(struct recording *r)
 	kernel_memory_get(r->kernel, &r->memory);
 	helpers_stats_get(r->helpers, &helpers);
 	cost_sample(&r->cost, r->helpers, r->fetch);
+	cost_interrupts(&r->cost, r->opt->calibration, r->kernel_ledger.ticks);
 	r->run.own_user_ns = r->cost.own_user_ns;
 	r->run.own_system_ns = r->cost.own_system_ns;
 	r->run.bpf_run_ns = (int64_t)r->kernel_ledger.run_ns;

@@ -6,6 +6,7 @@
 #include "agent/agent.h"
 #include "helpers/helpers.h"
 #include "helpers/helpers_fetch.h"
+#include "kernel/kernel_calibrate.h"
 #include "process/process.h"
 
 struct debugfiles;
@@ -162,7 +163,12 @@ int command_exit_status(int wait_status);
 struct cost {
 	int64_t own_user_ns, own_system_ns;
 	uint64_t peak_anon_bytes;
+	uint64_t interrupt_ns;		 /* estimate: ticks times what one costs */
+	struct kernel_calibration ticks; /* tick_ns 0: not known, and why: */
+	struct why no_ticks;
 };
+/* The interrupts of so many ticks, by what flyball doctor --calibrate left in the file. */
+void cost_interrupts(struct cost *cost, const char *file, uint64_t ticks);
 /* Call it now and then: it keeps the peak. */
 void cost_sample(struct cost *cost, struct helpers *helpers, const struct helpers_fetch *fetch);
 

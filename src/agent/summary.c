@@ -95,6 +95,15 @@ static void print_cost(const struct summary *s, FILE *to)
 		(double)s->cost->own_user_ns / 1e9, (double)s->cost->own_system_ns / 1e9,
 		seconds(s->kernel_ledger->run_ns),
 		text_bytes(s->cost->peak_anon_bytes, anon, sizeof(anon)));
+	if (s->cost->ticks.tick_ns)
+		fprintf(to,
+			"  interrupts about %.4f s: %" PRIu64 " ticks of %.1f us (%.1f to %.1f, "
+			"calibrated)\n",
+			seconds(s->cost->interrupt_ns), s->kernel_ledger->ticks,
+			(double)s->cost->ticks.tick_ns / 1e3, (double)s->cost->ticks.low_ns / 1e3,
+			(double)s->cost->ticks.high_ns / 1e3);
+	else
+		fprintf(to, "  interrupts cost not known: %s\n", s->cost->no_ticks.text);
 	fprintf(to, "  kernel     %s planned, %s measured, of %s allowed\n",
 		text_bytes(s->memory->planned_bytes, planned, sizeof(planned)),
 		text_bytes(s->memory->peak_bytes, measured, sizeof(measured)),
@@ -195,14 +204,29 @@ static json_t *json_lines(const struct summary *s)
 			 missing);
 }
 
+/* What one tick costs, by calibration. */
+static json_t *json_tick(const struct kernel_calibration *c)
+{
+	if (!c->tick_ns)
+		return json_null();
+	return json_pack("{s:o,s:o,s:o,s:o}", "ns", number(c->tick_ns), "low_ns", number(c->low_ns),
+			 "high_ns", number(c->high_ns), "pairs", number(c->pairs));
+}
+
 static json_t *json_cost(const struct summary *s)
 {
-	return json_pack("{s:o,s:o,s:o,s:n,s:o,s:{s:s}}", "own_user_ns",
-			 number((uint64_t)s->cost->own_user_ns), "own_system_ns",
-			 number((uint64_t)s->cost->own_system_ns), "bpf_run_ns",
-			 number(s->kernel_ledger->run_ns), "interrupt_ns", "peak_anon_bytes",
-			 number(s->cost->peak_anon_bytes), "unknown", "interrupt_ns",
-			 "the cost of an interrupt is not calibrated by this version");
+	const struct cost *c = s->cost;
+	bool is_known = c->ticks.tick_ns;
+	json_t *unknown = json_object();
+
+	if (!is_known)
+		json_object_set_new(unknown, "interrupt_ns", json_string(c->no_ticks.text));
+	return json_pack(
+		"{s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "own_user_ns", number((uint64_t)c->own_user_ns),
+		"own_system_ns", number((uint64_t)c->own_system_ns), "bpf_run_ns",
+		number(s->kernel_ledger->run_ns), "interrupt_ns",
+		is_known ? number(c->interrupt_ns) : json_null(), "tick", json_tick(&c->ticks),
+		"peak_anon_bytes", number(c->peak_anon_bytes), "unknown", unknown);
 }
 
 static json_t *json_memory(const struct kernel_memory *m)

@@ -7,10 +7,22 @@
 #include <jansson.h>
 
 #include "agent/agent.h"
+#include "kernel/kernel_calibrate.h"
 
-enum { KEY_JSON = 256 };
+enum { KEY_JSON = 256, KEY_CALIBRATE, KEY_CALIBRATION };
+
+struct parsed {
+	bool json, calibrate;
+	const char *file; /* of the calibration */
+};
 
 static const struct argp_option doctor_options[] = {
+	{"calibrate", KEY_CALIBRATE, NULL, 0,
+	 "Measure what an interrupt of the sample clock costs here, for half a second on one CPU, "
+	 "and keep it",
+	 0},
+	{"calibration", KEY_CALIBRATION, "FILE", 0,
+	 "Where that is kept (default " KERNEL_CALIBRATION_FILE ")", 0},
 	{"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
 	{"verbose", 'v', NULL, 0, "Show the probes' own messages", 0},
 	{0},
@@ -18,12 +30,17 @@ static const struct argp_option doctor_options[] = {
 
 static error_t doctor_parse(int key, char *arg, struct argp_state *state)
 {
-	bool *json = state->input;
+	struct parsed *p = state->input;
 
-	(void)arg;
 	switch (key) {
 	case KEY_JSON:
-		*json = true;
+		p->json = true;
+		return 0;
+	case KEY_CALIBRATE:
+		p->calibrate = true;
+		return 0;
+	case KEY_CALIBRATION:
+		p->file = arg;
 		return 0;
 	case 'v':
 		log_set_level(LOG_DEBUG);
@@ -42,7 +59,38 @@ static const struct argp doctor_argp = {
 	       "Exit status: 0 it can, 3 it cannot.",
 };
 
-static int print_json(const struct kernel_check *checks, size_t count, bool can_run)
+/* What the machine's ticks cost: measured now, or as measured before. */
+struct ticks {
+	struct kernel_calibration known;
+	struct why why; /* when it is not */
+	int err;
+};
+
+static void look_at_ticks(const struct parsed *p, struct ticks *t)
+{
+	if (!p->calibrate) {
+		t->err = kernel_calibration_read(p->file, &t->known, &t->why);
+		return;
+	}
+	t->err = kernel_calibrate(&t->known, &t->why);
+	if (!t->err)
+		t->err = kernel_calibration_write(p->file, &t->known, &t->why);
+}
+
+static json_t *json_ticks(const struct ticks *t)
+{
+	const struct kernel_calibration *c = &t->known;
+
+	if (t->err)
+		return json_null();
+	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:s}", "tick_ns", (json_int_t)c->tick_ns,
+			 "low_ns", (json_int_t)c->low_ns, "high_ns", (json_int_t)c->high_ns,
+			 "pairs", (json_int_t)c->pairs, "cpu", (json_int_t)c->cpu, "measured_s",
+			 (json_int_t)c->measured_s, "machine", c->machine);
+}
+
+static int print_json(const struct kernel_check *checks, size_t count, bool can_run,
+		      const struct ticks *ticks)
 {
 	static const char *const levels[] = {"fine", "note", "warning", "blocker"};
 	json_t *list = json_array(), *o;
@@ -51,7 +99,9 @@ static int print_json(const struct kernel_check *checks, size_t count, bool can_
 		json_array_append_new(list, json_pack("{s:s,s:s,s:s}", "name", checks[i].name,
 						      "level", levels[checks[i].level & 3], "text",
 						      checks[i].text));
-	o = json_pack("{s:b,s:o}", "can_run", can_run, "checks", list);
+	o = json_pack("{s:b,s:o,s:o,s:s?}", "can_run", can_run, "checks", list, "calibration",
+		      json_ticks(ticks), "calibration_unknown",
+		      ticks->err ? ticks->why.text : NULL);
 	if (!o || json_dumpf(o, stdout, JSON_COMPACT))
 		return -EIO;
 	json_decref(o);
@@ -59,28 +109,49 @@ static int print_json(const struct kernel_check *checks, size_t count, bool can_
 	return 0;
 }
 
-int cli_doctor(int argc, char **argv)
+static void print_text(const struct kernel_check *checks, size_t count, bool can_run,
+		       const struct ticks *ticks)
 {
 	static const char *const marks[] = {"ok  ", "note", "WARN", "FAIL"};
+	const struct kernel_calibration *c = &ticks->known;
+
+	for (size_t i = 0; i < count; i++)
+		printf("%s  %-18s %s\n", marks[checks[i].level & 3], checks[i].name,
+		       checks[i].text);
+	if (ticks->err)
+		printf("note  %-18s %s\n", "calibration", ticks->why.text);
+	else
+		printf("ok    %-18s an interrupt of the sample clock costs %.2f us (%.2f to %.2f), "
+		       "%.3f %% of each CPU at 99 Hz\n",
+		       "calibration", (double)c->tick_ns / 1e3, (double)c->low_ns / 1e3,
+		       (double)c->high_ns / 1e3, (double)c->tick_ns * 99 / 1e7);
+	puts(can_run ? "flyball can run here." : "flyball cannot run here: see FAIL above.");
+}
+
+int cli_doctor(int argc, char **argv)
+{
 	static struct kernel_check checks[KERNEL_CHECKS_MAX];
-	bool json = false, can_run = true;
+	struct parsed p = {.file = KERNEL_CALIBRATION_FILE};
+	static struct ticks ticks;
+	bool can_run = true;
 	size_t count;
 	int status;
 
-	if (!cli_parse("doctor", &doctor_argp, argc, argv, 0, &json, NULL, &status))
+	if (!cli_parse("doctor", &doctor_argp, argc, argv, 0, &p, NULL, &status))
 		return status;
 	count = kernel_doctor(checks);
 	for (size_t i = 0; i < count; i++)
 		can_run = can_run && checks[i].level < 3;
-	if (json) {
-		if (print_json(checks, count, can_run))
-			return AGENT_EXIT_FAILED;
-	} else {
-		for (size_t i = 0; i < count; i++)
-			printf("%s  %-18s %s\n", marks[checks[i].level & 3], checks[i].name,
-			       checks[i].text);
-		puts(can_run ? "flyball can run here."
-			     : "flyball cannot run here: see FAIL above.");
-	}
-	return can_run ? AGENT_EXIT_DONE : AGENT_EXIT_UNSUPPORTED;
+	look_at_ticks(&p, &ticks);
+	if (!p.json)
+		print_text(checks, count, can_run, &ticks);
+	else if (print_json(checks, count, can_run, &ticks))
+		return AGENT_EXIT_FAILED;
+	if (!can_run)
+		return AGENT_EXIT_UNSUPPORTED;
+	if (!p.calibrate || !ticks.err)
+		return AGENT_EXIT_DONE;
+	log_error("not calibrated: %s", ticks.why.text);
+	return ticks.err == -EPERM || ticks.err == -EACCES ? AGENT_EXIT_UNSUPPORTED
+							   : AGENT_EXIT_FAILED;
 }

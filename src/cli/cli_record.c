@@ -11,6 +11,7 @@
 #include "agent/agent.h"
 #include "helpers/helpers.h"
 #include "helpers/helpers_fetch.h"
+#include "kernel/kernel_calibrate.h"
 
 #define DEFAULT_OUTPUT "flyball.html"
 
@@ -26,6 +27,7 @@ enum {
 	KEY_DEBUGINFOD,
 	KEY_DEBUGINFOD_CACHE,
 	KEY_SYMBOL_CACHE,
+	KEY_CALIBRATION,
 	KEY_JSON
 };
 
@@ -53,6 +55,10 @@ static const struct argp_option record_options[] = {
 	{"symbol-cache", KEY_SYMBOL_CACHE, "DIR", 0,
 	 "Keep the names of each program there, for recordings to come; none keeps nothing "
 	 "(default " HELPERS_SYMBOLS_CACHE ")",
+	 2},
+	{"calibration", KEY_CALIBRATION, "FILE", 0,
+	 "Take the cost of an interrupt from there (default " KERNEL_CALIBRATION_FILE
+	 ", by flyball doctor --calibrate)",
 	 2},
 	{"no-inlines", KEY_NO_INLINES, NULL, 0, "Read no source lines and no inlined calls", 2},
 	{"ring", KEY_RING, "SIZE", 0, "Ring buffer, a power of two (default 1MiB)", 2},
@@ -170,6 +176,9 @@ static int parse_option(int key, char *arg, struct parsed *p)
 			return cli_usage_error("record",
 					       "--debuginfod-cache %s: give a path from /", arg);
 		p->opt.debuginfod_cache = arg;
+		return 0;
+	case KEY_CALIBRATION:
+		p->opt.calibration = arg;
 		return 0;
 	case KEY_SYMBOL_CACHE:
 		if (arg[0] != '/' && strcmp(arg, "none"))

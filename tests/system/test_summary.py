@@ -3,6 +3,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -57,9 +58,55 @@ def test_numbers_of_the_summary_hang_together(tmp_path, targets, workloads):
     cost = s["cost"]
     assert 0 <= cost["own_user_ns"] < 2 * rig.SECOND and 0 < cost["own_system_ns"] < 2 * rig.SECOND
     assert 0 < cost["bpf_run_ns"] < 0.1 * rig.SECOND
-    assert cost["interrupt_ns"] is None and cost["unknown"]["interrupt_ns"]
+    if cost["interrupt_ns"] is None:
+        assert cost["tick"] is None and cost["unknown"]["interrupt_ns"]
+    else:
+        assert cost["interrupt_ns"] == k["ticks"] * cost["tick"]["ns"] > 0 and cost["unknown"] == {}
     if not rig.IS_ASAN:
         assert 0 < cost["peak_anon_bytes"] <= 40 << 20
+
+
+def test_cost_of_interrupts_is_what_was_calibrated(tmp_path, targets, workloads, schema):
+    """Without a calibration null, with the reason; with one, ticks times its figure."""
+    kept = tmp_path / "kept" / "calibration"
+    targets.start(workloads / "split", 600)
+    with rig.recording(tmp_path, "-a", "--calibration", kept, outputs=("folded",)) as recorder:
+        rig.run_for(0.5)
+    cost = recorder.summary["cost"]
+    assert cost["interrupt_ns"] is None and cost["tick"] is None
+    assert "flyball doctor --calibrate" in cost["unknown"]["interrupt_ns"]
+
+    model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())[1]
+    kept.parent.mkdir()
+    kept.write_text(f"tick_ns=48000\nlow_ns=47000\nhigh_ns=49500\npairs=40\ncpu=0\nmeasured_s=1700000000\n"
+                    f"machine={model}, Linux {rig.os.uname().release}\n")
+    kept.chmod(0o644)
+    (tmp_path / "b").mkdir()
+    with rig.recording(tmp_path / "b", "-a", "--calibration", kept, outputs=("folded",)) as recorder:
+        rig.run_for(0.5)
+    cost, ticks = recorder.summary["cost"], recorder.kind["ticks"]
+    assert not list(schema.iter_errors(recorder.summary))
+    assert cost["tick"] == {"ns": 48000, "low_ns": 47000, "high_ns": 49500, "pairs": 40} and cost["unknown"] == {}
+    assert cost["interrupt_ns"] == ticks * 48000 > 0
+
+    assert "costs 48.00 us" in rig.flyball("doctor", "--calibration", kept).stdout.decode()
+    kept.write_text(kept.read_text().replace("Linux", "Minix"))
+    assert "another CPU or kernel" in rig.flyball("doctor", "--calibration", kept).stdout.decode()
+
+
+def test_doctor_calibrates_or_says_why_not(tmp_path):
+    kept = tmp_path / "calibration"
+    done = rig.flyball("doctor", "--calibrate", "--calibration", kept, "--json")
+    known = json.loads(done.stdout)
+    if known["calibration"] is None:  # too much else runs: said, not guessed
+        assert done.returncode == 4 and not kept.exists()
+        assert "try again" in known["calibration_unknown"] and known["calibration_unknown"] in done.stderr.decode()
+        return
+    assert done.returncode == 0 and known["calibration_unknown"] is None
+    tick = known["calibration"]
+    assert 200 < tick["low_ns"] <= tick["tick_ns"] <= tick["high_ns"] < 10**6
+    again = json.loads(rig.flyball("doctor", "--calibration", kept, "--json").stdout)
+    assert again["calibration"] == tick
 
 
 def test_totals_are_one_in_all_files(tmp_path, targets, workloads, cases):
@@ -88,7 +135,7 @@ def test_text_summary(tmp_path, targets, workloads):
     assert numbers and int(numbers[1]) == int(numbers[2]) + int(numbers[3]) > 0, text
     ticks = re.search(r"(\d+) = (\d+) idle \+ (\d+) filtered \+ (\d+) taken", text)
     assert ticks and int(ticks[1]) == sum(int(ticks[i]) for i in (2, 3, 4)), text
-    for word in ("work_a", "work_b", "by self", "by total", "CPU", "BPF", "planned", "measured", "out.folded"):
+    for word in ("work_a", "work_b", "by self", "by total", "CPU", "BPF", "interrupts", "planned", "measured", "out.folded"):
         assert word in text, (word, text)
     # Nobody's terminal: no progress, no escape sequence.
     assert "\x1b" not in text and "\r" not in text

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+/* The calibration of ticks: its arithmetic, its file, and (as root) the measuring itself. */
+#include "kernel/kernel_calibrate.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+static char directory[] = "/tmp/flyball-calibrate-XXXXXX";
+static char path[64];
+
+static int make_directory(void **ctx)
+{
+	(void)ctx;
+	if (!mkdtemp(directory))
+		return -1;
+	snprintf(path, sizeof(path), "%s/new/file", directory);
+	return 0;
+}
+
+static int remove_directory(void **ctx)
+{
+	char sub[64];
+
+	(void)ctx;
+	unlink(path);
+	snprintf(sub, sizeof(sub), "%s/new", directory);
+	rmdir(sub);
+	return rmdir(directory);
+}
+
+static struct kernel_calibration some(void)
+{
+	struct kernel_calibration c = {48000, 47000, 49500, 40, 3, 1700000000, ""};
+
+	kernel_calibration_machine(c.machine, sizeof(c.machine));
+	return c;
+}
+
+static void write_text(const char *text)
+{
+	FILE *f = fopen(path, "we");
+
+	assert_non_null(f);
+	fputs(text, f);
+	assert_int_equal(fclose(f), 0);
+}
+
+static void kernel_calibration__median__has_its_interval(void **ctx)
+{
+	struct kernel_calibration c = {0};
+	double odd[] = {9, 1, 8, 2, 7, 3, 6, 4, 5, 1000, -1000};
+	double even[64];
+
+	(void)ctx;
+	kernel_calibration_median(odd, ARRAY_SIZE(odd), &c);
+	assert_int_equal(c.tick_ns, 5);
+	assert_int_equal(c.low_ns, 2);
+	assert_int_equal(c.high_ns, 8);
+	assert_int_equal(c.pairs, 11);
+	for (int i = 0; i < 64; i++)
+		even[i] = (i * 37) % 64;
+	kernel_calibration_median(even, 64, &c);
+	assert_int_equal(c.tick_ns, 32); /* 31.5 */
+	assert_int_equal(c.low_ns, 24);
+	assert_int_equal(c.high_ns, 40);
+}
+
+static void kernel_calibration__file__is_read_back(void **ctx)
+{
+	struct kernel_calibration c = some(), back;
+	struct why why = {""};
+
+	(void)ctx;
+	memset(&back, 0, sizeof(back));
+	assert_int_equal(kernel_calibration_read(path, &back, &why), -ENOENT);
+	assert_non_null(strstr(why.text, "--calibrate"));
+	for (int i = 0; i < 2; i++) { /* anew, and over what is there */
+		c.tick_ns += (uint64_t)i;
+		assert_int_equal(kernel_calibration_write(path, &c, &why), 0);
+		assert_int_equal(kernel_calibration_read(path, &back, &why), 0);
+		assert_memory_equal(&c, &back, sizeof(c));
+	}
+	assert_int_equal(kernel_calibration_write("/proc/none/file", &c, &why), -ENOENT);
+}
+
+static void kernel_calibration__other_machine__does_not_count(void **ctx)
+{
+	struct kernel_calibration c = some(), back = {.tick_ns = 7};
+	struct why why = {""};
+
+	(void)ctx;
+	c.machine[0]++;
+	assert_int_equal(kernel_calibration_write(path, &c, NULL), 0);
+	assert_int_equal(kernel_calibration_read(path, &back, &why), -ESTALE);
+	assert_int_equal(back.tick_ns, 7);
+	assert_non_null(strstr(why.text, "another CPU or kernel"));
+}
+
+static void kernel_calibration__file_of_others__is_not_trusted(void **ctx)
+{
+	struct kernel_calibration c = some();
+	char link[80];
+
+	(void)ctx;
+	assert_int_equal(kernel_calibration_write(path, &c, NULL), 0);
+	assert_int_equal(chmod(path, 0666), 0);
+	assert_int_equal(kernel_calibration_read(path, &c, NULL), -EPERM);
+	assert_int_equal(chmod(path, 0644), 0);
+	assert_int_equal(kernel_calibration_read(path, &c, NULL), 0);
+	if (!geteuid()) {
+		assert_int_equal(chown(path, 65534, 65534), 0);
+		assert_int_equal(kernel_calibration_read(path, &c, NULL), -EPERM);
+	}
+	snprintf(link, sizeof(link), "%s.link", path);
+	assert_int_equal(symlink(path, link), 0);
+	assert_int_equal(kernel_calibration_read(link, &c, NULL), -ELOOP);
+	unlink(link);
+	unlink(path);
+	assert_int_equal(mkfifo(path, 0600), 0); /* must not wait for a writer */
+	assert_int_equal(kernel_calibration_read(path, &c, NULL), -EPERM);
+	unlink(path);
+}
+
+static void kernel_calibration__damaged_file__is_refused(void **ctx)
+{
+	static const char *const bad[] = {
+		"",
+		"tick_ns=1\n",
+		"tick_ns=48000\nlow_ns=47000\nhigh_ns=49500\npairs=40\ncpu=3\nmeasured_s=1\n",
+		"tick_ns=0\nlow_ns=0\nhigh_ns=49500\npairs=40\ncpu=3\nmeasured_s=1\nmachine=x\n",
+		"tick_ns=48000\nlow_ns=50000\nhigh_ns=49500\npairs=40\ncpu=3\nmeasured_s="
+		"1\nmachine=x\n",
+		"tick_ns=48000\nlow_ns=47000\nhigh_ns=47500\npairs=40\ncpu=3\nmeasured_s="
+		"1\nmachine=x\n",
+		"tick_ns=99999999999\nlow_ns=1\nhigh_ns=2\npairs=40\ncpu=3\nmeasured_s=1\nmachine="
+		"x\n",
+		"tick_ns=48 "
+		"000\nlow_ns=1\nhigh_ns=49500\npairs=40\ncpu=3\nmeasured_s=1\nmachine=x\n",
+	};
+	struct kernel_calibration c;
+	struct why why;
+
+	(void)ctx;
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		why.text[0] = '\0';
+		write_text(bad[i]);
+		assert_int_equal(kernel_calibration_read(path, &c, &why), -EBADMSG);
+		assert_non_null(strstr(why.text, "damaged"));
+	}
+}
+
+/* On any machine an interrupt with its event costs more than 200 ns and less than a millisecond. */
+static void kernel_calibrate__this_machine__has_a_plausible_cost(void **ctx)
+{
+	struct kernel_calibration c = {0};
+	struct why why = {""};
+	int err;
+
+	(void)ctx;
+	if (geteuid())
+		skip();
+	err = kernel_calibrate(&c, &why);
+	/* Too much else may run; then it says so and gives no figure. */
+	if (err == -EBUSY) {
+		assert_true(why.text[0]);
+		assert_int_equal(c.tick_ns, 0);
+		return;
+	}
+	if (err)
+		fail_msg("%s", why.text);
+	assert_in_range(c.tick_ns, 200, 1000000);
+	assert_true(c.low_ns <= c.tick_ns && c.tick_ns <= c.high_ns);
+	assert_true(c.high_ns - c.low_ns <= c.tick_ns * 3 / 10);
+	assert_in_range(c.pairs, 12, 60);
+	assert_true(c.machine[0]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(kernel_calibration__median__has_its_interval),
+		cmocka_unit_test(kernel_calibration__file__is_read_back),
+		cmocka_unit_test(kernel_calibration__other_machine__does_not_count),
+		cmocka_unit_test(kernel_calibration__file_of_others__is_not_trusted),
+		cmocka_unit_test(kernel_calibration__damaged_file__is_refused),
+		cmocka_unit_test(kernel_calibrate__this_machine__has_a_plausible_cost),
+	};
+
+	return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
