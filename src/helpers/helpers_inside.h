@@ -63,11 +63,11 @@ struct request_list {
 struct helper {
 	int pid, pidfd; /* -1: not running */
 	bool is_ready, has_worked, has_cpu_mark;
-	bool was_killed; /* the last one ended by a SIGKILL that is not ours */
 	uint64_t spawned_ns, progress_ns;
 	uint64_t cpu_mark_ns; /* its CPU time when it began to take long */
 	uint64_t next_spawn_ns;
 	unsigned int failures; /* in a row: ended before doing anything */
+	int ended_by;	       /* signal that ended the last one that ended by itself; 0: none */
 	char last_words[WIRE_TEXT_MAX];
 };
 

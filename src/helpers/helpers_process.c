@@ -256,7 +256,7 @@ bool helper_has_ended(struct helpers *h, enum helper_kind kind)
 
 	if (helper->pid <= 0 || !reap(h, helper->pid, &status))
 		return false;
-	helper->was_killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+	helper->ended_by = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 	forget(helper);
 	back_off(helper);
 	return true;

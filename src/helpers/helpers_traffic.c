@@ -6,6 +6,7 @@
 #include "abi/reasons.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -363,7 +364,7 @@ static void bury_one(struct helpers *h, enum helper_kind kind)
 	r = owed_by(h, kind)->first;
 	if (!r)
 		return;
-	if (h->helper[kind].was_killed) {
+	if (h->helper[kind].ended_by == SIGKILL) {
 		if (r->kills++ >= KILLS_MAX || !request_again(h, r))
 			request_fail(h, r, -EIO, FLY_UNNAMED_READER_FAILED,
 				     "the helper process was killed while it worked on this");
