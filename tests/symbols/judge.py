@@ -2,18 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of random text addresses, ours beside those of tools that are not ours.
 
-judge.py --tool NAME-ADDRESSES [-n COUNT] [--seed N] [--judge llvm|eu|go|objdump] [--debug FILE]
-         [--twin FILE] [--table FILE] [--show N] FILE...
+judge.py --tool NAME-ADDRESSES [-n COUNT] [--seed N] [--judge llvm|eu|go|objdump|all]
+         [--debug FILE|auto|none] [--twin FILE] [--table FILE] [--show N] FILE...
 
 Addresses are drawn evenly from the file's executable sections. Each answer that differs falls into
 one class; docs/symbols.md explains them. With --twin the judge is asked about that file: the same
 program before it was stripped. Exit status: 0 when no difference is unexplained and the classes
 other than judge-* and alias hold at most 1 % of the addresses of each file, else 1.
+
+--judge all asks eu-addr2line and llvm-symbolizer, and objdump about stubs of the PLT. A name is equal
+when one of them gives it; of the rest every class counts to the 1 %, but for alias: another name at
+the very address whose name the judges give, by the symbol tables they read. --debug auto is the
+file's separate debug file, as the judges find it by themselves; with none they are kept from it.
 """
 
 import argparse
 import bisect
 import collections
+import pathlib
 import random
 import re
 import subprocess
@@ -102,16 +108,27 @@ def demangle(tool, names):
     return run([tool, "-m"], "".join(n + "\n" for n in names)).splitlines()
 
 
-def ask_llvm(path, addresses):
+def debug_file(path):
+    """Where Debian puts a debug file, or None."""
+    m = re.search(r"Build ID: ([0-9a-f]{2})([0-9a-f]+)", run(["readelf", "-n", path]))
+    found = pathlib.Path(f"/usr/lib/debug/.build-id/{m[1]}/{m[2]}.debug") if m else None
+    return str(found) if found and found.exists() else None
+
+
+def ask_llvm(path, addresses, alone=False):
     """The outermost function: the one that has the code, not what was inlined into it."""
     out = run(["llvm-symbolizer-19", "--obj=" + path, "--functions=linkage", "--no-demangle",
-               "--inlines", "--output-style=LLVM"], "".join(f"{a:#x}\n" for a in addresses))
+               "--inlines", "--output-style=LLVM"] +
+              (["--debug-file-directory=/nonexistent"] if alone else []),
+              "".join(f"{a:#x}\n" for a in addresses))
     names = [group.splitlines()[-2] for group in out.strip("\n").split("\n\n")]
     return ["" if n == "??" else n for n in names]
 
 
-def ask_eu(path, addresses):
-    out = run(["eu-addr2line", "-S", "-e", path], "".join(f"{a:#x}\n" for a in addresses))
+def ask_eu(path, addresses, alone=False):
+    out = run(["eu-addr2line", "-S", "-e", path] +
+              (["--debuginfo-path=/nonexistent"] if alone else []),
+              "".join(f"{a:#x}\n" for a in addresses))
     names = []
     lines = iter(out.splitlines())
     for line in lines:
@@ -131,10 +148,12 @@ def ask_go(path, addresses):
     return names, ["?:0" if line == ":-1" else line for line in lines[1::2]]
 
 
-def ask_objdump(path, addresses):
+def ask_objdump(path, addresses, sections):
     """The stubs of PLT sections, which objdump names in its listing."""
     starts = {}
-    for m in re.finditer(r"^([0-9a-f]+) <(.*)>:$", run(["objdump", "-d", path]), re.M):
+    parts = sorted({f"--section={name}" for _, _, name in sections.found if ".plt" in name})
+    listing = run(["objdump", "-d", *parts, path]) if parts else ""
+    for m in re.finditer(r"^([0-9a-f]+) <(.*)>:$", listing, re.M):
         if m.group(2).endswith("@plt"):
             starts[int(m.group(1), 16)] = re.sub(r"@[^@]*@plt$", "@plt", m.group(2))
     order = sorted(starts)
@@ -204,32 +223,79 @@ def classify(address, ours, start, theirs, raw, table, sections, judge):
     return "unsized"
 
 
+def without_version(name):
+    return re.sub(r"(?<=.)@@?[A-Z][A-Za-z0-9_.]*$", "", name)
+
+
+def ask(args, judge, path, addresses, sections):
+    """(demangled names, linkage names, lines or None) of one judge."""
+    lines = None
+    if judge == "llvm":
+        raw = ask_llvm(path, addresses, args.debug == "none")
+    elif judge == "eu":
+        raw = ask_eu(path, addresses, args.debug == "none")
+    elif judge == "go":
+        raw, lines = ask_go(path, addresses)
+    else:
+        raw = ask_objdump(path, addresses, sections)
+        names = demangle(args.tool, [n[:-4] for n in raw])
+        return [n + "@plt" if r else "" for n, r in zip(names, raw)], raw, None
+    raw = [without_version(n) for n in raw]
+    return demangle(args.tool, raw), raw, lines
+
+
 def judge_file(args, path, judge):
     random.seed(args.seed)
     sections = Sections(path)
     asked = args.twin or path
-    table = Table([asked] + [f for f in (args.debug, args.table) if f])
+    debug = debug_file(path) if args.debug == "auto" else None if args.debug == "none" else args.debug
+    table = Table([asked] + [f for f in (debug, args.table) if f])
     addresses = sections.draw(args.count, ".plt" if judge == "objdump" else "")
     if not addresses:
         print(f"{path}: no text")
         return True
-    ours = ask_ours(args.tool, path, args.debug, addresses, judge == "go")
-    their_lines = None
-    if judge == "llvm":
-        raw = ask_llvm(asked, addresses)
-    elif judge == "eu":
-        raw = ask_eu(asked, addresses)
-    elif judge == "go":
-        raw, their_lines = ask_go(asked, addresses)
-    else:
-        raw = ask_objdump(asked, addresses)
-    raw = [re.sub(r"(?<=.)@@?[A-Z][A-Za-z0-9_.]*$", "", n) for n in raw]
-    theirs = demangle(args.tool, raw) if judge != "objdump" else [
-        d + "@plt" if r else "" for d, r in zip(demangle(args.tool, [n[:-4] for n in raw]), raw)]
-    if not len(ours) == len(theirs) == len(addresses):
-        print(f"{path}: {len(addresses)} asked, {len(ours)} ours, {len(theirs)} {judge}'s")
-        return False
-    return report(args, path, judge, addresses, ours, theirs, raw, their_lines, table, sections)
+    ours = ask_ours(args.tool, path, debug, addresses, judge == "go")
+    judges = ("eu", "llvm", "objdump") if judge == "all" else (judge,)
+    said = {j: ask(args, j, asked, addresses, sections) for j in judges}
+    for j, (theirs, _, _) in said.items():
+        if not len(ours) == len(theirs) == len(addresses):
+            print(f"{path}: {len(addresses)} asked, {len(ours)} ours, {len(theirs)} {j}'s")
+            return False
+    if judge == "all":
+        return report_all(args, path, addresses, ours, said, table, sections)
+    return report(args, path, judge, addresses, ours, *said[judge], table, sections)
+
+
+def report_all(args, path, addresses, ours, said, table, sections):
+    """Per address against each judge that can know it."""
+    classes = collections.Counter()
+    equal, disagree = collections.Counter(), 0
+    for i, address in enumerate(addresses):
+        name = "" if ours[i][1] == "-" else ours[i][1]
+        judges = ("objdump",) if sections.of(address).startswith((".plt", ".iplt")) else ("eu", "llvm")
+        theirs = {j: said[j][0][i] for j in judges}
+        disagree += len(set(theirs.values())) > 1
+        for j in judges:
+            equal[j] += theirs[j] == name
+        if name in theirs.values():
+            classes["equal"] += 1
+            continue
+        kinds = {classify(address, name, int(ours[i][0], 16), theirs[j], said[j][1][i], table, sections,
+                          j) for j in judges}
+        kind = "alias" if "alias" in kinds else min(kinds)
+        classes[kind] += 1
+        if classes[kind] <= args.show:
+            print(f"  {kind} {address:#x} ours {ours[i]} theirs {theirs}")
+    same = classes.pop("equal", 0)
+    counted = sum(n for k, n in classes.items() if k != "alias")
+    fine = not classes["unexplained"] and counted * 100 <= len(addresses)
+    told = ", ".join(f"{k} {n}" for k, n in sorted(classes.items()) if n) or "no difference"
+    named = sum(1 for o in ours if o[1] != "-")
+    each = ", ".join(f"{j} {n}" for j, n in sorted(equal.items()))
+    print(f"{'ok  ' if fine else 'FAIL'} all     {path}: {len(addresses)} addresses, {named} named, "
+          f"equal to a judge {same} ({each}; eu and llvm differ at {disagree}), counted {counted}: {told}",
+          flush=True)
+    return fine
 
 
 def report(args, path, judge, addresses, ours, theirs, raw, their_lines, table, sections):
@@ -264,7 +330,7 @@ def main():
     p.add_argument("--tool", required=True)
     p.add_argument("-n", "--count", type=int, default=10000)
     p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--judge", default="llvm", choices=("llvm", "eu", "go", "objdump"))
+    p.add_argument("--judge", default="llvm", choices=("llvm", "eu", "go", "objdump", "all"))
     p.add_argument("--debug")
     p.add_argument("--twin")
     p.add_argument("--table", help="one more file whose symbols explain differences")
