@@ -8,6 +8,12 @@
  */
 #include "placing.h"
 
+#ifdef FLY_CAPTURE /* tests want registers and stack beside each walk */
+#include "tests/replay/capture.bpf.h"
+#else
+#define fly_unwind_captured fly_unwind_user
+#endif
+
 /* What one run works with. */
 struct run {
 	struct fly_perf_context *ctx;
@@ -118,7 +124,7 @@ static __always_inline void take_user_stack(struct run *run, struct fly_sample *
 		sample->state |= FLY_STATE_PLACED;
 		scratch->unwind.at = FLY_AT_KERNEL;
 	}
-	fly_unwind_user(scratch);
+	fly_unwind_captured(scratch);
 }
 
 static __always_inline void fill_header(struct run *run, struct fly_sample *sample)

@@ -50,6 +50,8 @@ struct cli_memory {
 int cli_memory_init(struct cli_memory *memory, pid_t pid);
 void cli_memory_end(struct cli_memory *memory);
 void cli_memory_done(struct cli_memory *memory);
+/* A page (4 KiB) that came from elsewhere. What is there already stays. */
+void cli_memory_keep(struct cli_memory *memory, uint64_t address, const uint8_t *bytes);
 /* unwind_memory's read. */
 int cli_memory_read(void *memory, uint64_t address, void *out, size_t bytes);
 

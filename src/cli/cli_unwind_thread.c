@@ -52,7 +52,7 @@ static struct cli_page *slot_of(struct cli_memory *memory, uint64_t address)
 	return &memory->pages[at % SLOTS];
 }
 
-static void page_keep(struct cli_memory *memory, uint64_t address, const uint8_t *bytes)
+void cli_memory_keep(struct cli_memory *memory, uint64_t address, const uint8_t *bytes)
 {
 	struct cli_page *page = slot_of(memory, address);
 
@@ -78,7 +78,7 @@ static void pages_read(struct cli_memory *memory, uint64_t address)
 			(struct iovec){(void *)(uintptr_t)(address + i * PAGE_BYTES), PAGE_BYTES};
 	got = process_vm_readv(memory->pid, &local, 1, remote, AHEAD_PAGES, 0);
 	for (size_t i = 0; got > 0 && i < (size_t)got / PAGE_BYTES; i++)
-		page_keep(memory, address + i * PAGE_BYTES, bytes + i * PAGE_BYTES);
+		cli_memory_keep(memory, address + i * PAGE_BYTES, bytes + i * PAGE_BYTES);
 }
 
 static const uint8_t *page_get(struct cli_memory *memory, uint64_t address)

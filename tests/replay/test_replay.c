@@ -10,24 +10,12 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "cli/cli_unwind_stack.h"
+#include "shapes_run.h"
 
 #define STOPS	     80
 #define PAUSE_MAX_NS 2000000U
-
-struct shapes {
-	pid_t pid;
-	struct cli_picture picture;
-	struct cli_judge *judge;
-};
 
 static struct unwind_stack ours;
 static struct cli_judgement libdw;
@@ -39,42 +27,6 @@ static uint32_t any(uint32_t below)
 	seed ^= seed >> 7;
 	seed ^= seed << 17;
 	return (uint32_t)(seed >> 32) % below;
-}
-
-/* It says when it has begun: its threads and mappings are what they will be. */
-static void shapes_start(struct shapes *s, const char *path)
-{
-	struct why why = {""};
-	int pipes[2];
-	char byte;
-
-	*s = (struct shapes){0};
-	assert_int_equal(pipe(pipes), 0);
-	s->pid = fork();
-	assert_true(s->pid >= 0);
-	if (!s->pid) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		dup2(pipes[1], 1);
-		close(pipes[0]);
-		execl(path, path, (char *)NULL);
-		_exit(9);
-	}
-	close(pipes[1]);
-	if (read(pipes[0], &byte, 1) != 1)
-		fail_msg("%s did not begin", path);
-	close(pipes[0]);
-	if (cli_picture_open(s->pid, &s->picture, &why) ||
-	    cli_judge_new(&s->picture, s->pid, &s->judge, &why))
-		fail_msg("%s: %s", path, why.text);
-}
-
-static void shapes_end(struct shapes *s)
-{
-	cli_judge_free(s->judge);
-	cli_picture_close(&s->picture);
-	kill(s->pid, SIGKILL);
-	waitpid(s->pid, NULL, 0);
-	assert_int_equal(mem_live_bytes(MEM_BASE) + mem_live_bytes(MEM_ELF), 0);
 }
 
 static void stop_and_compare(struct shapes *s, const char *path, unsigned int *unsupported)
