@@ -9,7 +9,7 @@
 #include "placing.h"
 
 #ifdef FLY_CAPTURE /* tests want registers and stack beside each walk */
-#include "tests/replay/capture.bpf.h"
+#include "capturing.h"
 #else
 #define fly_unwind_captured fly_unwind_user
 #endif

@@ -22,7 +22,7 @@
 
 #include "kernel/kernel_internal.h"
 #include "tests/replay/bpf/flyball.skel.h"
-#include "capture.h"
+#include "abi/capture.h"
 #include "shapes_run.h"
 
 #define HZ	    299

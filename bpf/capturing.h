@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* Part of bpf/sample.bpf.c when that is built with FLY_CAPTURE, for tests alone. */
-#ifndef TEST_REPLAY_CAPTURE_BPF_H
-#define TEST_REPLAY_CAPTURE_BPF_H
+#ifndef FLYBALL_BPF_CAPTURING_H
+#define FLYBALL_BPF_CAPTURING_H
 
-#include "capture.h"
+#include "abi/capture.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
  * What the test-only build of the BPF object says of each walk by tables: registers and stack as
- * they were, beside the sample. The includer has abi/records.h and bpf/walk/ or unwind_walk.h.
+ * they were, beside the sample. The includer provides __u8 .. __u64.
  */
-#ifndef TEST_REPLAY_CAPTURE_H
-#define TEST_REPLAY_CAPTURE_H
+#ifndef FLYBALL_ABI_CAPTURE_H
+#define FLYBALL_ABI_CAPTURE_H
 
 #define CAPTURE_PAGE	     4096u
 #define CAPTURE_PAGES	     64u /* from the page of SP up */
