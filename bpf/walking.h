@@ -33,13 +33,39 @@ static __always_inline const struct fly_table *fly_table_get(__u32 number)
 #define FLY_ROWS_PAIR(block, at)	(((const __u64 *)(block))[(at) / 2 & (FLY_BLOCK_WORDS / 2 - 1)])
 
 #define FLY_UNWIND_TABLE(space, number) fly_table_get(number)
+#define FLY_UNWIND_CACHED(address)	fly_cached_at(address)
 #define FLY_UNWIND_ASK(u, address)	fly_vma_ask(u, address)
 #define FLY_UNWIND_PART			__noinline
 
 struct fly_unwind;
 int fly_vma_ask(struct fly_unwind *u, __u64 address);
+struct fly_cached;
+static __always_inline struct fly_cached *fly_cached_at(__u64 address);
 
 #include "walk/unwinder.h"
+
+#define FLY_CACHED 512 /* a power of two */
+
+struct fly_cache {
+	struct fly_cached rules[FLY_CACHED];
+};
+
+/* 16 KiB per possible CPU. BPF only. Most frames of a sample are those of the last one, and a rule
+ * kept here is one line of memory in place of ten. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct fly_cache);
+} fly_cache SEC(".maps");
+
+static __always_inline struct fly_cached *fly_cached_at(__u64 address)
+{
+	__u32 zero = 0, at = (__u32)(address * 0x9e3779b97f4a7c15ULL >> 40);
+	struct fly_cache *cache = bpf_map_lookup_elem(&fly_cache, &zero);
+
+	return cache ? &cache->rules[at & (FLY_CACHED - 1)] : NULL;
+}
 
 #define FLY_FRAME_SLOTS (FLY_MAX_KERNEL_FRAMES + FLY_MAX_FRAMES + 1)
 

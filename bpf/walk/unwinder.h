@@ -19,6 +19,7 @@
  *	FLY_UNWIND_TABLE(space, number)  a const struct fly_table *, or NULL
  *	FLY_UNWIND_ASK(u, address)       finds the mapping of an address where at is FLY_AT_KERNEL,
  *	                                 as fly_unwind_map; left out where it never is
+ *	FLY_UNWIND_CACHED(address)       where the rule of an address may be kept; left out: nowhere
  *	FLY_UNWIND_PART                  what large functions are declared with: `static` on the
  *	                                 host, a global function for BPF, verified once
  *
@@ -160,13 +161,25 @@ static inline int fly_unwind_start(FLY_ROWS_SPACE space, struct fly_unwind *u)
 }
 
 /* ---------------------------------------------------------------- by rule */
+/* A rule that was found. A serial stands for one file's table for ever, so this never grows old. */
+struct fly_cached {
+	__u64 address, serial;
+	struct fly_rule rule;
+	__u32 pad;
+};
+#ifndef FLY_UNWIND_CACHED
+#define FLY_UNWIND_CACHED(address) NULL
+#endif
+
 #define FLY_FIND_NO_TABLE 3 /* besides FLY_FIND_x: it was taken away */
 
 /* The rule of the frame, in u->rule. */
 FLY_UNWIND_PART int fly_unwind_find(FLY_ROWS_SPACE space, struct fly_unwind *u)
 {
 	const struct fly_table *table;
+	struct fly_cached *cached;
 	__u64 address;
+	int found;
 
 	if (!u)
 		return FLY_FIND_NO_TABLE;
@@ -180,7 +193,20 @@ FLY_UNWIND_PART int fly_unwind_find(FLY_ROWS_SPACE space, struct fly_unwind *u)
 	}
 	address = (fly_unwind_address(u) - u->bias) & FLY_VADDR_MASK;
 	u->detail = u->table << 16 | ((__u32)((address - table->start) >> FLY_PAGE_SHIFT) & 0xffff);
-	return fly_rows_find(space, table, address, &u->rule);
+	cached = FLY_UNWIND_CACHED(address);
+	if (!cached || !table->serial)
+		return fly_rows_find(space, table, address, &u->rule);
+	if (cached->address == address && cached->serial == table->serial) {
+		u->rule = cached->rule;
+		return FLY_FIND_RULE;
+	}
+	found = fly_rows_find(space, table, address, &u->rule);
+	if (found == FLY_FIND_RULE) {
+		cached->address = address;
+		cached->serial = table->serial;
+		cached->rule = u->rule;
+	}
+	return found;
 }
 
 static inline int fly_unwind_register(const struct fly_unwind *u, __u32 reg, __u64 *ret)

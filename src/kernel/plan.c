@@ -17,6 +17,7 @@
 #define HASH_HEADER 1024ULL /* struct bpf_htab, with room */
 #define SCRATCH_BYTES                                                                              \
 	(896 + sizeof(struct fly_sample) + (FLY_MAX_KERNEL_FRAMES + FLY_MAX_FRAMES + 1) * 8)
+#define CACHE_BYTES	     (512 * 32)
 #define PROGRAM_BYTES	     (48ULL << 10)  /* instructions and machine code of three programs */
 #define UNWIND_PROGRAM_BYTES (112ULL << 10) /* with the one that walks by tables */
 #define TABLES_MIN_BYTES     FLY_SEGMENT_BYTES
@@ -167,6 +168,8 @@ static void add_table_maps(const struct kernel_options *options, uint32_t possib
 	    "unwind tables and mappings (--table-memory), as they are needed");
 	add(memory, "fly_tables", "array", FLY_TABLES_MAX,
 	    PAGE + FLY_TABLES_MAX * sizeof(struct fly_table), "where each table is");
+	add(memory, "fly_cache", "percpu_array", 1, percpu_array_bytes(1, CACHE_BYTES, possible),
+	    "rules of the frames met last");
 	add(memory, "fly_files", "lru_hash", FLY_FILES_MAX,
 	    HASH_HEADER + FLY_FILES_MAX * 16 + 256ULL * possible +
 		    FLY_FILES_MAX * (48 + sizeof(struct fly_file_key) + sizeof(struct fly_file)),

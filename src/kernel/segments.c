@@ -37,6 +37,7 @@ void kernel_segments_choose(struct kernel *kernel)
 	bpf_map__set_autocreate(bpf->maps.fly_tables, has_tables(kernel));
 	bpf_map__set_autocreate(bpf->maps.fly_processes, has_tables(kernel));
 	bpf_map__set_autocreate(bpf->maps.fly_files, has_tables(kernel));
+	bpf_map__set_autocreate(bpf->maps.fly_cache, has_tables(kernel));
 	if (!has_tables(kernel))
 		return;
 	bpf_map__set_max_entries(bpf->maps.fly_segments, segments_max(kernel));
