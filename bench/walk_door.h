@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* Between bench/walk.c and the program that walks the stack of who calls it. */
 #ifndef FLYBALL_BENCH_WALK_DOOR_H
 #define FLYBALL_BENCH_WALK_DOOR_H
