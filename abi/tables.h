@@ -3,12 +3,16 @@
  * Kernel memory of the table walker: where tables (abi/rows.h) and the mappings of processes lie,
  * written by user space, read by BPF.
  *
- *	fly_segments   ARRAY_OF_MAPS; each inner map a BPF_F_MMAPABLE ARRAY of FLY_SEGMENT_BLOCKS
- *		       blocks of 64 KiB: one space of words. Word N lies in block N /
- *FLY_BLOCK_WORDS, block B in segment B / FLY_SEGMENT_BLOCKS. Segments come and go with need.
- *	fly_tables     mmapable ARRAY of struct fly_table. Number 0 is no table. A table is
- *published by storing `pages` last, and taken away by storing 0 there first. fly_processes  HASH,
- *tgid to struct fly_process: where its mappings lie in the space of words.
+ * fly_segments: ARRAY_OF_MAPS, each inner map a BPF_F_MMAPABLE ARRAY of FLY_SEGMENT_BLOCKS blocks
+ * of 64 KiB: one space of words. Word N lies in block N / FLY_BLOCK_WORDS, block B in segment B /
+ * FLY_SEGMENT_BLOCKS. Segments come and go with need.
+ *
+ * fly_tables: mmapable ARRAY of struct fly_table. Number 0 is no table. A table is published by
+ * storing `pages` last, and taken away by storing 0 there first. `serial` is stored when the number
+ * is given to a file, and 0 when it is taken back.
+ *
+ * fly_processes: HASH, tgid to struct fly_process: where its mappings lie in the space of words.
+ * BPF takes an entry away when its process executes another program.
  *
  * What a walk that is under way may still read (a table's parts, a process's mappings) is not
  * written again before every walk that began earlier has ended (kernel_tables_wait).

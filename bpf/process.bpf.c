@@ -61,12 +61,15 @@ static __always_inline int on_exec(struct task_struct *task, int old_tid, struct
 	struct fly_counters *counters = process_counters();
 	struct fly_control *control = fly_control_get();
 	struct fly_exec exec = {0};
+	__u32 tgid = (__u32)task->tgid;
 	__u64 flags;
 
 	if (!control || !counters)
 		return 0;
 	if (is_marked_only && !fly_is_marked(task))
 		return 0;
+	/* What was mapped is gone; and who reads the record below enters it anew. */
+	bpf_map_delete_elem(&fly_processes, &tgid);
 	exec.time_ns = bpf_ktime_get_ns();
 	exec.old_tid = (__u32)old_tid;
 	fill_exec(&exec, task, bprm);

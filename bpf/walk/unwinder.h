@@ -17,8 +17,8 @@
  * mappings too, in one space of words), and
  *
  *	FLY_UNWIND_TABLE(space, number)  a const struct fly_table *, or NULL
- *	FLY_UNWIND_ASK(u, address)       finds the mapping of an address where at is FLY_AT_KERNEL,
- *	                                 as fly_unwind_map; left out where it never is
+ *	FLY_UNWIND_ASK(u, address)       finds a mapping that is not in the list, as fly_unwind_map;
+ *	                                 left out: there is none
  *	FLY_UNWIND_CACHED(address)       where the rule of an address may be kept; left out: nowhere
  *	FLY_UNWIND_PART                  what large functions are declared with: `static` on the
  *	                                 host, a global function for BPF, verified once
@@ -127,8 +127,9 @@ FLY_UNWIND_PART int fly_unwind_map(FLY_ROWS_SPACE space, struct fly_unwind *u, _
 	at = u->at + FLY_MAPPING_WORDS * fly_unwind_search(block, u->at, u->count, address >> 12);
 	mapping.place = FLY_ROWS_PAIR(block, at);
 	mapping.target = FLY_ROWS_PAIR(block, at + 2);
+	/* User space may know of some mappings only, those of a young program. */
 	if (address - fly_mapping_start(&mapping) >= fly_mapping_bytes(&mapping))
-		return 0;
+		return FLY_UNWIND_ASK(u, address);
 	u->start = fly_mapping_start(&mapping);
 	u->bytes = fly_mapping_bytes(&mapping);
 	u->bias = fly_mapping_bias(&mapping);

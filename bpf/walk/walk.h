@@ -43,7 +43,8 @@ static inline int fly_walk_is_code(__u64 address)
  * of a thread's stack. Either may be anything. */
 static inline __u64 fly_walk_base(__u64 sp, __u64 stack_start, __u64 thread_block)
 {
-	if (stack_start > sp && stack_start - sp < FLY_MAIN_STACK_BYTES)
+	/* A program begins at the very base. */
+	if (stack_start >= sp && stack_start - sp < FLY_MAIN_STACK_BYTES)
 		return stack_start;
 	if (thread_block > sp && thread_block - sp < FLY_THREAD_STACK_BYTES)
 		return thread_block;

@@ -154,15 +154,23 @@ static uint64_t percpu_array_bytes(uint64_t entries, uint64_t value_bytes, uint3
 	return MAP_HEADER + entries * 8 + entries * ((value_bytes + 7) & ~7ULL) * possible;
 }
 
+static void add_processes(uint32_t processes, uint32_t possible, struct kernel_memory *memory)
+{
+	/* An element of a hash is 48 bytes, key and value; a bucket 16. */
+	uint64_t element = 48 + 8 + sizeof(struct fly_process), buckets = 1;
+
+	while (buckets < processes)
+		buckets *= 2;
+	add(memory, "fly_processes", "hash", processes,
+	    HASH_HEADER + buckets * 16 + 32ULL * possible + (processes + possible) * element,
+	    "where the mappings of each process are (--processes)");
+}
+
 static void add_table_maps(const struct kernel_options *options, uint32_t possible,
 			   struct kernel_memory *memory)
 {
-	uint64_t segments = options->table_bytes / FLY_SEGMENT_BYTES, buckets = 1;
-	/* An element of a hash is 48 bytes, key and value; a bucket 16. */
-	uint64_t element = 48 + 8 + sizeof(struct fly_process);
+	uint64_t segments = options->table_bytes / FLY_SEGMENT_BYTES;
 
-	while (buckets < options->processes)
-		buckets *= 2;
 	add(memory, "fly_segments", "array_of_maps", segments,
 	    MAP_HEADER + segments * (8ULL + KERNEL_SEGMENT_BYTES),
 	    "unwind tables and mappings (--table-memory), as they are needed");
@@ -174,10 +182,6 @@ static void add_table_maps(const struct kernel_options *options, uint32_t possib
 	    HASH_HEADER + FLY_FILES_MAX * 16 + 256ULL * possible +
 		    FLY_FILES_MAX * (48 + sizeof(struct fly_file_key) + sizeof(struct fly_file)),
 	    "which table a file has, for processes not described yet");
-	add(memory, "fly_processes", "hash", options->processes,
-	    HASH_HEADER + buckets * 16 + 32ULL * possible +
-		    (options->processes + possible) * element,
-	    "where the mappings of each process are (--processes)");
 }
 
 static void add_maps(const struct kernel_options *options, uint32_t possible,
@@ -201,6 +205,8 @@ static void add_maps(const struct kernel_options *options, uint32_t possible,
 	}
 	if (options->target == FLY_TARGET_CGROUP)
 		add(memory, "fly_cgroup", "cgroup_array", 1, MAP_HEADER + 8, "the cgroup sampled");
+	add_processes(options->unwinder == FLY_UNWIND_TABLES ? options->processes : 1, possible,
+		      memory);
 	if (options->unwinder == FLY_UNWIND_TABLES)
 		add_table_maps(options, possible, memory);
 }

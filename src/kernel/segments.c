@@ -35,13 +35,13 @@ void kernel_segments_choose(struct kernel *kernel)
 
 	bpf_map__set_autocreate(bpf->maps.fly_segments, has_tables(kernel));
 	bpf_map__set_autocreate(bpf->maps.fly_tables, has_tables(kernel));
-	bpf_map__set_autocreate(bpf->maps.fly_processes, has_tables(kernel));
 	bpf_map__set_autocreate(bpf->maps.fly_files, has_tables(kernel));
 	bpf_map__set_autocreate(bpf->maps.fly_cache, has_tables(kernel));
-	if (!has_tables(kernel))
-		return;
-	bpf_map__set_max_entries(bpf->maps.fly_segments, segments_max(kernel));
-	bpf_map__set_max_entries(bpf->maps.fly_processes, kernel->options.processes);
+	/* The programs for exec name it. */
+	bpf_map__set_max_entries(bpf->maps.fly_processes,
+				 has_tables(kernel) ? kernel->options.processes : 1);
+	if (has_tables(kernel))
+		bpf_map__set_max_entries(bpf->maps.fly_segments, segments_max(kernel));
 }
 
 int kernel_segments_open(struct kernel *kernel, struct why *why)

@@ -236,6 +236,7 @@ static void fp_walk__base__is_told_by_distance(void **state)
 
 	(void)state;
 	assert_int_equal(fly_walk_base(1000, 2000, 1500), 2000);
+	assert_int_equal(fly_walk_base(1000, 1000, 1500), 1000);
 	assert_int_equal(fly_walk_base(1000, 900, 1500), 1500);
 	assert_int_equal(fly_walk_base(1000, 1000 + (200ULL << 20), 1500), 1500);
 	assert_int_equal(fly_walk_base(1000, 900, 1000 + (200ULL << 20)), 0);

@@ -453,6 +453,63 @@ static void kernel_unwind__new_process__is_whole_at_once(void **state)
 	stop(kernel, &seen);
 }
 
+/* A list that lacks most mappings is as good as a whole one where the kernel knows the rest. */
+static void kernel_unwind__short_list__kernel_knows_the_rest(void **state)
+{
+	struct kernel *kernel = start_kernel(499, WALK_NS);
+	struct seen seen = {0};
+	struct fly_process process;
+	struct arena arena;
+
+	(void)state;
+	seen.tgid = (uint32_t)spin_start(1, 40);
+	await(kernel, &seen);
+	arena_init(&arena, kernel, 0);
+	arena_fill(&arena);
+	arena_publish(&arena, &seen);
+	run_until(kernel, 10, &seen);
+	process = (struct fly_process){.start_ns = seen.start_ns, .at = arena.at, .count = 1};
+	assert_int_equal(kernel_process_put(kernel, seen.tgid, &process), 0);
+	run_for(kernel, 20, &seen);
+	seen = (struct seen){.tgid = seen.tgid};
+	run_until(kernel, 50, &seen);
+	print_seen("short list", &seen);
+	assert_int_equal(seen.placed, 0);
+	assert_int_equal(seen.whole, seen.samples);
+	assert_int_equal(seen.wrong, 0);
+	stop(kernel, &seen);
+}
+
+static void kernel_unwind__exec__takes_the_entry_away(void **state)
+{
+	struct kernel *kernel = start_kernel(99, WALK_NS);
+	struct fly_process process = {.at = 2, .count = 1};
+	int go[2], status;
+	char c = 0;
+	pid_t pid;
+
+	(void)state;
+	assert_int_equal(pipe(go), 0);
+	pid = fork();
+	if (!pid) {
+		close(go[1]);
+		if (read(go[0], &c, 1) == 1)
+			execl("/bin/true", "true", NULL);
+		_exit(1);
+	}
+	assert_int_equal(kernel_process_put(kernel, (uint32_t)pid, &process), 0);
+	assert_int_equal(kernel_process_put(kernel, (uint32_t)getpid(), &process), 0);
+	assert_int_equal(write(go[1], &c, 1), 1);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(kernel_process_get(kernel, (uint32_t)pid, &process), -ENOENT);
+	assert_int_equal(kernel_process_get(kernel, (uint32_t)getpid(), &process), 0);
+	close(go[0]);
+	close(go[1]);
+	kernel_stop(kernel);
+	kernel_close(kernel);
+}
+
 /* What runs before the plan's end: nothing. */
 static void kernel_unwind__segments__stay_in_the_plan(void **state)
 {
@@ -592,6 +649,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(kernel_unwind__tables__give_whole_stacks),
 		cmocka_unit_test(kernel_unwind__new_process__is_whole_at_once),
+		cmocka_unit_test(kernel_unwind__short_list__kernel_knows_the_rest),
+		cmocka_unit_test(kernel_unwind__exec__takes_the_entry_away),
 		cmocka_unit_test(kernel_unwind__segments__stay_in_the_plan),
 		cmocka_unit_test(kernel_unwind__changes__never_a_wrong_frame),
 		cmocka_unit_test(kernel_unwind__deep__whole_to_the_limit),
