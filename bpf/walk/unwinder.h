@@ -195,14 +195,16 @@ FLY_UNWIND_PART int fly_unwind_find(FLY_ROWS_SPACE space, struct fly_unwind *u)
 	address = (fly_unwind_address(u) - u->bias) & FLY_VADDR_MASK;
 	u->detail = u->table << 16 | ((__u32)((address - table->start) >> FLY_PAGE_SHIFT) & 0xffff);
 	cached = FLY_UNWIND_CACHED(address);
-	if (!cached || !table->serial)
-		return fly_rows_find(space, table, address, &u->rule);
-	if (cached->address == address && cached->serial == table->serial) {
+	if (cached && table->serial && cached->address == address &&
+	    cached->serial == table->serial) {
 		u->rule = cached->rule;
 		return FLY_FIND_RULE;
 	}
 	found = fly_rows_find(space, table, address, &u->rule);
-	if (found == FLY_FIND_RULE) {
+	/* Taken away since it was looked at above: no address lies in no pages. */
+	if (found == FLY_FIND_OUTSIDE && !*(const volatile __u32 *)&table->pages)
+		return FLY_FIND_NO_TABLE;
+	if (found == FLY_FIND_RULE && cached && table->serial) {
 		cached->address = address;
 		cached->serial = table->serial;
 		cached->rule = u->rule;
