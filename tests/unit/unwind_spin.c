@@ -33,16 +33,20 @@ static SPIN unsigned long spin_inner(unsigned long n)
 static SPIN void spin_burn(void)
 {
 	void *frames[SPIN_FRAMES_MAX];
-	int count = backtrace(frames, SPIN_FRAMES_MAX);
+	int count = backtrace(frames, SPIN_FRAMES_MAX), first = 0;
 
-	if (count < 2)
+	/* A sanitizer has a backtrace of its own, which may begin inside it. */
+	while (first < count && (uintptr_t)frames[first] - (uintptr_t)spin_burn >= SPIN_BYTES)
+		first++;
+	first++;
+	if (first >= count)
 		_exit(3); /* glibc loads libgcc_s.so.1 for it */
-	for (int i = 1; i < count; i++)
-		stack->frames[i - 1] = (uintptr_t)frames[i];
+	for (int i = first; i < count; i++)
+		stack->frames[i - first] = (uintptr_t)frames[i];
 	stack->burners[0] = (uintptr_t)spin_burn;
 	stack->burners[1] = (uintptr_t)spin_inner;
 	stack->tid = (uint32_t)syscall(SYS_gettid);
-	__atomic_store_n(&stack->count, (uint32_t)count - 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&stack->count, (uint32_t)(count - first), __ATOMIC_RELEASE);
 	for (;;) {
 		for (unsigned int i = 0; i < 50; i++)
 			sink = spin_inner(sink + i);
