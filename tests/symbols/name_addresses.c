@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-/* name-addresses [-d DEBUGFILE] [-l] [-p] [-t] FILE   names for the hexadecimal addresses on stdin
- * name-addresses -m                              the names on stdin, demangled
- * name-addresses -c FILE                         where FILE's separate debug files may lie
+/* name-addresses [-d DEBUGFILE] [-l] [-p | -s SYMBOLS] [-t] FILE
+ *                                  names for the hexadecimal addresses on stdin
+ * name-addresses -m                the names on stdin, demangled
+ * name-addresses -c FILE           where FILE's separate debug files may lie
  *
  * One line per address, in the order asked: address, start of the symbol, name ("-" for none), and
  * with -l file:line by Go's table. -d: what is left is asked of DEBUGFILE, which is verified as
- * the build-id's or the debug link's. -p: a symbol file is made first, and asked. -t: time taken
- * and peak memory on stderr, and with -p what the symbol file took. */
+ * the build-id's or the debug link's. -p: a symbol file is made first, and asked. -s: the same, and
+ * it is SYMBOLS, which is used if it is there and of FILE. -t: time taken and peak memory on
+ * stderr; with a symbol file what that took, and one look-up in it without the name. */
 #include "elf/elf_debug.h"
 #include "symbol/symbol_packed.h"
 
@@ -19,6 +21,7 @@
 #include <unistd.h>
 
 #define BATCH 4096
+#define FINDS 1000000
 
 static int by_address(const void *a, const void *b)
 {
@@ -62,12 +65,19 @@ struct names {
 	struct symbol_packed *packed;
 };
 
-static struct symbol_packed *pack(struct elf_file *elf, bool is_debug, bool is_timed)
+static int open_symbols(const char *path)
+{
+	return path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600)
+		    : memfd_create("symbols", MFD_CLOEXEC);
+}
+
+static struct symbol_packed *pack(struct elf_file *elf, const char *path, bool is_debug,
+				  bool is_timed)
 {
 	uint8_t digest[ELF_BLAKE2B_BYTES];
 	const struct symbol_pack_options options = {.digest = digest, .is_table_only = is_debug};
 	uint64_t start = clock_monotonic_ns(), digested, made;
-	int fd = memfd_create("symbols", MFD_CLOEXEC);
+	int fd = open_symbols(path);
 	struct symbol_packed *packed;
 	struct why why = {""};
 	struct stat st;
@@ -75,17 +85,18 @@ static struct symbol_packed *pack(struct elf_file *elf, bool is_debug, bool is_t
 	if (elf_source_digest(elf, digest, &why))
 		goto failed;
 	digested = clock_monotonic_ns();
-	if (symbol_pack(elf, &options, fd, &why))
-		goto failed;
+	if (symbol_packed_open(fd, digest, &packed, NULL)) {
+		if (ftruncate(fd, 0) || symbol_pack(elf, &options, fd, &why))
+			goto failed;
+		if (symbol_packed_open(fd, digest, &packed, &why))
+			goto failed;
+	}
 	made = clock_monotonic_ns();
-	if (symbol_packed_open(fd, digest, &packed, &why))
-		goto failed;
 	if (is_timed && !fstat(fd, &st))
 		fprintf(stderr,
-			"digest %.1f ms, made in %.1f ms, opened in %.1f ms, %lld KiB, "
-			"peak %zu KiB\n",
+			"digest %.1f ms, made and opened in %.1f ms, %lld KiB, peak %zu KiB\n",
 			(double)(digested - start) / 1e6, (double)(made - digested) / 1e6,
-			(double)(clock_monotonic_ns() - made) / 1e6, (long long)st.st_size / 1024,
+			(long long)st.st_size / 1024,
 			(mem_peak_bytes(MEM_ELF) + mem_peak_bytes(MEM_SYMBOL)) / 1024);
 	close(fd);
 	return packed;
@@ -143,16 +154,26 @@ static size_t read_addresses(uint64_t *out)
 	return n;
 }
 
-static void open_names(struct names *names, bool is_debug, bool is_packed, bool is_timed)
+/* Time of one look-up, over the addresses of a batch in an order that is not theirs. */
+static double find_ns(const struct symbol_packed *packed, const uint64_t *asked, size_t count)
 {
-	if (names->elf && is_packed)
-		names->packed = pack(names->elf, is_debug, is_timed);
+	uint64_t start = clock_monotonic_ns();
+	volatile uint64_t sum = 0;
+
+	for (size_t i = 0; i < FINDS; i++) {
+		struct symbol_packed_hit hit = {0};
+
+		symbol_packed_find(packed, asked[i * 7919 % count], &hit);
+		sum += hit.start;
+	}
+	return (double)(clock_monotonic_ns() - start) / FINDS;
 }
 
 static int name_all(const char *path, const char *debug_path, bool has_lines, bool is_packed,
-		    bool is_timed)
+		    const char *symbols, bool is_timed)
 {
 	struct names own = {.elf = open_file(path)}, debug = {0};
+	double found_ns = 0;
 	static struct symbol_query queries[BATCH];
 	static struct symbol_line lines[BATCH];
 	static uint64_t asked[BATCH];
@@ -160,8 +181,10 @@ static int name_all(const char *path, const char *debug_path, bool has_lines, bo
 	size_t n;
 
 	debug.elf = debug_path ? open_debug(debug_path, own.elf) : NULL;
-	open_names(&own, false, is_packed, is_timed);
-	open_names(&debug, true, is_packed, is_timed);
+	if (is_packed)
+		own.packed = pack(own.elf, symbols, false, is_timed);
+	if (is_packed && debug.elf)
+		debug.packed = pack(debug.elf, NULL, true, is_timed);
 	while ((n = read_addresses(asked))) {
 		uint64_t start = clock_monotonic_ns();
 
@@ -177,6 +200,8 @@ static int name_all(const char *path, const char *debug_path, bool has_lines, bo
 		if (has_lines)
 			symbol_lines_go(own.elf, lines, n, NULL);
 		spent += clock_monotonic_ns() - start;
+		if (is_timed && own.packed)
+			found_ns = find_ns(own.packed, asked, n);
 		print(asked, n, queries, has_lines ? lines : NULL);
 		for (size_t i = 0; i < n; i++)
 			mem_free(MEM_SYMBOL, lines[i].file);
@@ -184,6 +209,8 @@ static int name_all(const char *path, const char *debug_path, bool has_lines, bo
 	if (is_timed)
 		fprintf(stderr, "%.1f ms, peak %zu KiB\n", (double)spent / 1e6,
 			(mem_peak_bytes(MEM_ELF) + mem_peak_bytes(MEM_SYMBOL)) / 1024);
+	if (is_timed && own.packed)
+		fprintf(stderr, "look-up %.0f ns\n", found_ns);
 	symbol_packed_close(own.packed);
 	symbol_packed_close(debug.packed);
 	elf_close(own.elf);
@@ -228,10 +255,10 @@ static int print_candidates(const char *path)
 int main(int argc, char **argv)
 {
 	bool has_lines = false, is_packed = false, is_timed = false;
-	const char *debug = NULL;
+	const char *debug = NULL, *symbols = NULL;
 	int c;
 
-	while ((c = getopt(argc, argv, "c:d:lmpt")) != -1) {
+	while ((c = getopt(argc, argv, "c:d:lmps:t")) != -1) {
 		switch (c) {
 		case 'c':
 			return print_candidates(optarg);
@@ -246,6 +273,10 @@ int main(int argc, char **argv)
 		case 'p':
 			is_packed = true;
 			break;
+		case 's':
+			is_packed = true;
+			symbols = optarg;
+			break;
 		case 't':
 			is_timed = true;
 			break;
@@ -253,6 +284,7 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
-	return optind + 1 == argc ? name_all(argv[optind], debug, has_lines, is_packed, is_timed)
-				  : 2;
+	return optind + 1 == argc
+		       ? name_all(argv[optind], debug, has_lines, is_packed, symbols, is_timed)
+		       : 2;
 }
