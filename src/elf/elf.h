@@ -44,6 +44,10 @@ struct elf_file;
 /* Borrows fd, which must stay open and readable until elf_close. -EBADMSG: no ELF file, or damaged;
  * -EOPNOTSUPP: another machine's; -ERANGE: past a limit. */
 int elf_open(int fd, struct elf_file **ret, struct why *why);
+/* What was read once is kept (blocks of 64 KiB), and read from there again: what was computed of
+ * the bytes and what is parsed of them agree, whatever happens to the file. Past bytes_max of them
+ * nothing more is read. */
+int elf_open_captured(int fd, size_t bytes_max, struct elf_file **ret, struct why *why);
 /* The same over an image in memory (the vDSO, tests), borrowed. */
 int elf_open_memory(const void *image, size_t bytes, struct elf_file **ret, struct why *why);
 void elf_close(struct elf_file *elf);

@@ -16,14 +16,21 @@
 
 int elf_read(struct elf_file *elf, uint64_t offset, void *out, size_t bytes)
 {
-	uint8_t *p = out;
-
 	if (offset > elf->info.file_bytes || bytes > elf->info.file_bytes - offset)
 		return -EBADMSG;
 	if (elf->image) {
 		memcpy(out, elf->image + offset, bytes);
 		return 0;
 	}
+	if (elf->capture)
+		return elf_capture_read(elf, offset, out, bytes);
+	return elf_read_uncaptured(elf, offset, out, bytes);
+}
+
+int elf_read_uncaptured(struct elf_file *elf, uint64_t offset, void *out, size_t bytes)
+{
+	uint8_t *p = out;
+
 	while (bytes) {
 		ssize_t n = pread(elf->fd, p, bytes, (off_t)offset);
 
@@ -314,7 +321,7 @@ static int open_common(struct elf_file *elf, struct elf_file **ret, struct why *
 		err = htlhash_compute(elf, why);
 	}
 	if (err) {
-		mem_free(MEM_ELF, elf);
+		elf_close(elf);
 		return err;
 	}
 	*ret = elf;
@@ -323,18 +330,27 @@ static int open_common(struct elf_file *elf, struct elf_file **ret, struct why *
 
 int elf_open(int fd, struct elf_file **ret, struct why *why)
 {
-	struct elf_file *elf;
 	struct stat st;
 
 	if (fstat(fd, &st))
 		return why_set(why, -errno, "fstat: %s", strerror(errno));
 	if (!S_ISREG(st.st_mode))
 		return why_set(why, -EBADMSG, "not a regular file");
-	elf = mem_alloc(MEM_ELF, sizeof(*elf));
-	if (!elf)
+	return elf_open_with(fd, (uint64_t)st.st_size, NULL, ret, why);
+}
+
+int elf_open_with(int fd, uint64_t bytes, struct elf_capture *capture, struct elf_file **ret,
+		  struct why *why)
+{
+	struct elf_file *elf = mem_alloc(MEM_ELF, sizeof(*elf));
+
+	if (!elf) {
+		elf_capture_free(capture);
 		return why_set(why, -ENOMEM, "out of memory");
+	}
 	elf->fd = fd;
-	elf->info.file_bytes = (uint64_t)st.st_size;
+	elf->capture = capture;
+	elf->info.file_bytes = bytes;
 	return open_common(elf, ret, why);
 }
 
@@ -352,6 +368,8 @@ int elf_open_memory(const void *image, size_t bytes, struct elf_file **ret, stru
 
 void elf_close(struct elf_file *elf)
 {
+	if (elf)
+		elf_capture_free(elf->capture);
 	mem_free(MEM_ELF, elf);
 }
 

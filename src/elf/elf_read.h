@@ -24,9 +24,11 @@ struct elf_strings {
 	uint64_t offset, bytes;
 };
 
+struct elf_capture;
 struct elf_file {
 	int fd;
-	const uint8_t *image; /* elf_open_memory */
+	struct elf_capture *capture; /* elf_open_captured */
+	const uint8_t *image;	     /* elf_open_memory */
 	struct elf_info info;
 	uint64_t phoff, shoff;
 	uint64_t phnum, shnum;
@@ -37,6 +39,13 @@ struct elf_file {
 	uint8_t header_data[4096], symbol_data[65536], name_data[4096];
 };
 
+/* Takes capture, which may be NULL. */
+int elf_open_with(int fd, uint64_t bytes, struct elf_capture *capture, struct elf_file **ret,
+		  struct why *why);
+void elf_capture_free(struct elf_capture *capture);
+int elf_capture_read(struct elf_file *elf, uint64_t offset, void *out, size_t bytes);
+/* The same as elf_read inside the file, past what is kept. */
+int elf_read_uncaptured(struct elf_file *elf, uint64_t offset, void *out, size_t bytes);
 /* Exactly bytes at offset, or -EBADMSG. */
 int elf_read(struct elf_file *elf, uint64_t offset, void *out, size_t bytes);
 /* A pointer to bytes at offset in the window, NULL when the file does not hold them. */

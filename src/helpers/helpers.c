@@ -261,9 +261,9 @@ void request_blame(struct helpers *h, const struct request *r, uint32_t unnamed,
 
 	if (!is_for_file(r) && r->wire.op != WIRE_SCAN)
 		return;
-	/* The digest is nothing but reading, so a file that hangs there hangs elsewhere. */
-	if ((r->wire.op == WIRE_PACK_DIGEST || r->wire.op == WIRE_DEBUG_DIGEST) &&
-	    unnamed == FLY_UNNAMED_READ_TIMEOUT)
+	/* The reader gives up what takes long to compute: this was reading, and hangs elsewhere as
+	 * well. */
+	if (scope == BAD_PACK && unnamed == FLY_UNNAMED_READ_TIMEOUT)
 		scope = BAD_ALL;
 	h->bad[h->bad_next++ % HELPERS_BAD_MAX] = (struct bad){
 		.key = r->wire.op == WIRE_SCAN ? 0 : request_blame_key(r),

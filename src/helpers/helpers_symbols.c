@@ -3,14 +3,15 @@
  * goes to the reader with that file's descriptor, and with none of the binary. On the way there:
  *
  *   NEW ─▶ the reader tells the digest of what names come from ─▶ in the cache? READY
- *                                        not there: the reader fills a file of ours ─▶ READY
+ *     └─ nothing of this build-id in the cache: the reader fills a file of ours ─▶ READY
  *   anything fails: NONE, and names are read from the binary itself
  *
  * A symbol file is called after the build-id and the digest of the binary, those of separate debug
- * files as well: they count while the binary is the same, also when the debug file is gone; if it
- * is there its own digest must be that in the symbol file. One that the reader refuses is made anew
- * once. A binary that is gone is known by nothing but its build-id, which anybody can forge: then a
- * symbol file counts if it is the only one of that build-id, and was made of a file of root's. */
+ * files as well: if the debug file is there its own digest must be that in the symbol file. Where
+ * it is gone, or the binary is and with it all but the build-id, anybody could have made what there
+ * is in the cache: it counts only if it was made of a file that nobody but root could write, and,
+ * for a build-id, if it is the only one. A symbol file that the reader refuses is made anew once.
+ */
 #include "helpers_inside.h"
 
 #include "abi/reasons.h"
@@ -33,10 +34,10 @@ struct packed {
 	uint64_t key; /* request_blame_key */
 	struct helpers *helpers;
 	enum packed_state state;
-	bool is_debug, is_gone, was_made, is_lost;
+	bool is_debug, is_gone, was_made, has_digest, is_lost;
 	uint8_t digest[ELF_BLAKE2B_BYTES]; /* zeros: of anything */
 	char base[NAME_BYTES];		   /* "": not known */
-	char part[NAME_BYTES + 32];	   /* being made */
+	char part[64];			   /* being made; "": none is */
 	UT_hash_handle hh;
 };
 
@@ -130,9 +131,10 @@ static void packed_remove(const struct packed *p)
 	unlinkat(p->helpers->symbols.directory, name, 0);
 }
 
+/* Symbol files of one build-id. */
 struct only {
 	char prefix[2 * ID_BYTES + 2], base[NAME_BYTES];
-	unsigned int count;
+	unsigned int count; /* not past two */
 };
 
 static int only_visit(void *ctx, const char *name)
@@ -147,18 +149,23 @@ static int only_visit(void *ctx, const char *name)
 	return ++only->count > 1;
 }
 
+static void only_find(const struct helpers *h, const struct request *r, struct only *ret)
+{
+	size_t len = r->wire.build_id_len < ID_BYTES ? r->wire.build_id_len : ID_BYTES;
+
+	memset(ret, 0, sizeof(*ret));
+	hex(r->wire.build_id, len, ret->prefix);
+	ret->prefix[2 * len] = '-';
+	cache_directory_list(h->symbols.directory, only_visit, ret);
+}
+
 /* The binary is gone. True when there is just one symbol file of its build-id. */
 static bool find_by_build_id(struct packed *p, const struct request *r)
 {
-	struct only only = {.count = 0};
-	size_t len = r->wire.build_id_len < ID_BYTES ? r->wire.build_id_len : ID_BYTES;
+	struct only only;
 
-	if (!len)
-		return false;
-	hex(r->wire.build_id, len, only.prefix);
-	only.prefix[2 * len] = '-';
-	cache_directory_list(p->helpers->symbols.directory, only_visit, &only);
-	if (only.count != 1)
+	only_find(p->helpers, r, &only);
+	if (!r->wire.build_id_len || only.count != 1)
 		return false;
 	memcpy(p->base, only.base, sizeof(p->base));
 	memset(p->digest, 0, sizeof(p->digest));
@@ -217,7 +224,6 @@ static bool request_use(struct request *r, struct packed *p)
 	if (r->fd < 0)
 		return false;
 	r->wire.op = r->plain_op == WIRE_INSPECT ? WIRE_PACKED_INFO : WIRE_PACKED_NAMES;
-	r->wire.is_host_path = p->is_gone;
 	memcpy(r->wire.digest, p->digest, sizeof(r->wire.digest));
 	return true;
 }
@@ -228,7 +234,6 @@ static void request_be_plain(struct request *r)
 		close(r->fd);
 	r->fd = -1;
 	r->wire.op = r->plain_op;
-	r->wire.is_host_path = 0;
 	memset(r->wire.digest, 0, sizeof(r->wire.digest));
 }
 
@@ -304,7 +309,7 @@ static void packed_make(struct packed *p, const struct request *r)
 		packed_settle(p, NONE);
 		return;
 	}
-	snprintf(p->part, sizeof(p->part), "%s.%d-%u.part", p->base, (int)getpid(), s->parts++);
+	snprintf(p->part, sizeof(p->part), "%d-%u.part", (int)getpid(), s->parts++);
 	fd = openat(s->directory, p->part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
 		    0600);
 	clone->fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 10);
@@ -318,11 +323,28 @@ static void packed_make(struct packed *p, const struct request *r)
 	}
 }
 
+/* Without a symbol file that may be the right one, there is nothing to compare a digest with. */
 void symbols_begin(struct helpers *h, struct request *r)
 {
-	(void)h;
-	if (r->packed->state == NEW)
-		packed_ask(r->packed, r);
+	struct packed *p = r->packed;
+	struct only only = {.count = 0};
+
+	if (p->state != NEW)
+		return;
+	if (!p->is_debug)
+		only_find(h, r, &only);
+	if (p->is_debug ? is_there(p) : only.count)
+		packed_ask(p, r);
+	else
+		packed_make(p, r);
+}
+
+static void digest_set(struct packed *p, const struct request *r, const uint8_t *digest)
+{
+	memcpy(p->digest, digest, sizeof(p->digest));
+	p->has_digest = true;
+	if (!p->is_debug)
+		base_set(p, r, p->digest);
 }
 
 /* Also when another file lies at its path now. */
@@ -343,9 +365,7 @@ static void digest_done(void *ctx, const struct helpers_result *result)
 	}
 	is_gone = is_gone_by(result->err) || (p->is_debug && result->err == -ENOENT);
 	if (!result->err) {
-		memcpy(p->digest, result->digest, sizeof(p->digest));
-		if (!p->is_debug)
-			base_set(p, r, p->digest);
+		digest_set(p, r, result->digest);
 		if (is_there(p))
 			packed_settle(p, READY);
 		else
@@ -385,8 +405,13 @@ static void pack_keep(struct packed *p)
 static void pack_done(void *ctx, const struct helpers_result *result)
 {
 	struct packed *p = ctx;
-	bool is_good = !result->err && !memcmp(result->digest, p->digest, sizeof(p->digest));
+	struct request *r = waiting_one(p);
+	bool is_good = r && !result->err;
 
+	if (is_good && !p->has_digest)
+		digest_set(p, r, result->digest);
+	else if (is_good)
+		is_good = !memcmp(result->digest, p->digest, sizeof(p->digest));
 	if (is_good)
 		pack_keep(p);
 	else

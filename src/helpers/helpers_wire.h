@@ -57,11 +57,9 @@ enum wire_op {
 	WIRE_DEBUG_DIGEST,
 	WIRE_PACK, /* it is made, into the descriptor that comes with the request */
 	WIRE_DEBUG_PACK,
-	/* Out of the symbol file that comes with the request. With is_host_path nothing but the
-	 * build-id leads to it, and it counts only when it was made of a file of root's. */
-	WIRE_PACKED_NAMES,
-	WIRE_PACKED_INFO, /* what its binary is, as WIRE_INSPECT */
-	WIRE_TABLE,	  /* the one address: bytes that the table may take at most */
+	WIRE_PACKED_NAMES, /* out of the symbol file that comes with the request */
+	WIRE_PACKED_INFO,  /* what its binary is, as WIRE_INSPECT */
+	WIRE_TABLE,	   /* the one address: bytes that the table may take at most */
 	WIRE_VDSO_TABLE,
 	WIRE_OPS,
 };
@@ -82,7 +80,8 @@ struct wire_request {
 	uint32_t mount_namespace;
 	uint32_t
 		files; /* scan: bit i set when descriptor i (stat, status, cgroup, maps) is there */
-	/* Of what the symbol file must have been made; zeros: of anything. */
+	/* Of what the symbol file must have been made; zeros: of any file that only root could
+	 * write. */
 	uint8_t digest[ELF_BLAKE2B_BYTES];
 };
 

@@ -184,7 +184,7 @@ static void serve_pack(const struct job *job, struct buf *out)
 	bool is_debug = wire_is_debug(job->r.op);
 	bool is_made = job->r.op == WIRE_PACK || job->r.op == WIRE_DEBUG_PACK;
 	struct elf_file *elf = file_open(job, out), *debug = NULL;
-	size_t count = job->fd_count - is_made;
+	size_t count = job->fd_count - is_made, chosen = 0;
 	uint8_t digest[ELF_BLAKE2B_BYTES];
 	struct why why = {""};
 	int err = 0;
@@ -195,9 +195,10 @@ static void serve_pack(const struct job *job, struct buf *out)
 		err = why_set(&why, -EBADMSG, "no descriptor to fill came with the job");
 	else if (is_debug)
 		err = reader_debug_open(elf, job->fds + 1, count - 1, job->r.files >> 1, &debug,
-					&why);
+					&chosen, &why);
 	if (!err && is_made)
-		err = reader_packed_make(elf, job->fds[0], debug, job->fds[count], digest, &why);
+		err = reader_packed_make(elf, job->fds[is_debug ? 1 + chosen : 0], is_debug,
+					 job->fds[count], digest, &why);
 	else if (!err)
 		err = elf_source_digest(debug ? debug : elf, digest, &why);
 	if (err)
@@ -216,8 +217,7 @@ static void serve_packed(const struct job *job, struct buf *out)
 	struct symbol_query *queries;
 	size_t count = job->r.count;
 	struct why why = {""};
-	int err = reader_packed_get(job->fd_count ? job->fds[0] : -1, job->r.digest,
-				    job->r.is_host_path, &packed, &why);
+	int err = reader_packed_get(job->fd_count ? job->fds[0] : -1, job->r.digest, &packed, &why);
 
 	if (err) {
 		helpers_answer_error(out, job->r.op, err, unnamed_of(err), why.text);
@@ -433,6 +433,7 @@ static int confine(int parent, struct why *why)
 		{SCMP_SYS(pread64), -1, 0, 0},
 		{SCMP_SYS(pwrite64), -1, 0, 0}, /* symbol files */
 		{SCMP_SYS(fstat), -1, 0, 0},
+		{SCMP_SYS(fstatfs), -1, 0, 0},
 		{SCMP_SYS(newfstatat), 3, AT_EMPTY_PATH, AT_EMPTY_PATH},
 		{SCMP_SYS(recvmsg), -1, 0, 0},
 		{SCMP_SYS(sendmsg), -1, 0, 0},

@@ -73,7 +73,7 @@ static int verify(struct elf_file *elf, const struct elf_debug_links *links, boo
 }
 
 int reader_debug_open(struct elf_file *elf, const int *fds, size_t fd_count, uint32_t by_link,
-		      struct elf_file **ret, struct why *why)
+		      struct elf_file **ret, size_t *ret_index, struct why *why)
 {
 	struct elf_debug_links links;
 
@@ -85,6 +85,7 @@ int reader_debug_open(struct elf_file *elf, const int *fds, size_t fd_count, uin
 			continue;
 		if (!verify(elf, &links, by_link >> i & 1, fds[i], candidate, why)) {
 			*ret = candidate;
+			*ret_index = i;
 			return 0;
 		}
 		elf_close(candidate);

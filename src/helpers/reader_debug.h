@@ -11,7 +11,7 @@
 /* fds in the order in which they are tried; bit i of by_link: fds[i] was found by link. -ENOENT:
  * none of them is the file's. */
 int reader_debug_open(struct elf_file *elf, const int *fds, size_t fd_count, uint32_t by_link,
-		      struct elf_file **ret, struct why *why);
+		      struct elf_file **ret, size_t *ret_index, struct why *why);
 /* The first of them that names can be read from. */
 int reader_debug_lookup(struct elf_file *elf, const int *fds, size_t fd_count, uint32_t by_link,
 			struct symbol_query *queries, size_t count, struct why *why);

@@ -8,12 +8,13 @@
 
 #include "symbol/symbol_packed.h"
 
-/* elf is the program; debug its separate debug file, the source then, or NULL. fd is elf's. */
-int reader_packed_make(struct elf_file *elf, int fd, struct elf_file *debug, int out,
+/* fd is the program's, or, with is_debug, that of elf's separate debug file, which then is what the
+ * symbol file is made of. Either must have elf's build-id. */
+int reader_packed_make(struct elf_file *elf, int fd, bool is_debug, int out,
 		       uint8_t ret_digest[ELF_BLAKE2B_BYTES], struct why *why);
 /* The symbol file of a descriptor, checked once for all requests and kept open for the next one;
- * borrowed. digest: zeros for any. With is_by_build_id it must be of a file of root's. */
-int reader_packed_get(int fd, const uint8_t digest[ELF_BLAKE2B_BYTES], bool is_by_build_id,
+ * borrowed. digest: zeros for any, but then it must be of a file that only root could write. */
+int reader_packed_get(int fd, const uint8_t digest[ELF_BLAKE2B_BYTES],
 		      const struct symbol_packed **ret, struct why *why);
 
 #endif

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The digest of what names come from: it changes with each byte of that, and with no other. */
+#include "elf/elf_read.h"
 #include "elf/elf_source.h"
 #include "elf_build.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -153,6 +157,59 @@ static void elf_source__what_cannot_be_told__has_no_digest(void **state)
 	build_done(&m.b);
 }
 
+static void elf_captured__a_file_that_changes__stays_what_it_was(void **state)
+{
+	uint8_t before[ELF_BLAKE2B_BYTES], after[ELF_BLAKE2B_BYTES];
+	int fd = memfd_create("image", MFD_CLOEXEC);
+	struct elf_file *elf;
+	struct image m;
+	uint8_t byte;
+
+	(void)state;
+	image_make(&m);
+	assert_int_equal(pwrite(fd, m.b.data, m.b.size, 0), m.b.size);
+	assert_int_equal(elf_open_captured(fd, 1 << 20, &elf, NULL), 0);
+	assert_int_equal(elf_source_digest(elf, before, NULL), 0);
+	byte = m.b.data[m.b.sections[m.strings].sh_offset + 1];
+	assert_int_equal(pwrite(fd, "X", 1, (off_t)m.b.sections[m.strings].sh_offset + 1), 1);
+	assert_int_equal(elf_source_digest(elf, after, NULL), 0);
+	assert_memory_equal(before, after, sizeof(before));
+	assert_int_equal(elf_read(elf, m.b.sections[m.strings].sh_offset + 1, &m.b.data[0], 1), 0);
+	assert_int_equal(m.b.data[0], byte);
+	elf_close(elf);
+	/* Opened again it is another one. */
+	assert_int_equal(elf_open_captured(fd, 1 << 20, &elf, NULL), 0);
+	assert_int_equal(elf_source_digest(elf, after, NULL), 0);
+	assert_memory_not_equal(before, after, sizeof(before));
+	elf_close(elf);
+	close(fd);
+	build_done(&m.b);
+	assert_int_equal(mem_live_bytes(MEM_ELF), 0);
+}
+
+static void elf_captured__past_its_limit__reads_nothing(void **state)
+{
+	int fd = memfd_create("image", MFD_CLOEXEC);
+	struct elf_file *elf;
+	struct image m;
+	uint8_t byte;
+
+	(void)state;
+	image_make(&m);
+	assert_int_equal(pwrite(fd, m.b.data, m.b.size, 0), m.b.size);
+	assert_int_equal(ftruncate(fd, 1 << 20), 0);
+	assert_int_not_equal(elf_open_captured(fd, 0, &elf, NULL), 0);
+	/* Its head and its tail are read to open it. */
+	assert_int_equal(elf_open_captured(fd, 3 * 65536, &elf, NULL), 0);
+	assert_int_equal(elf_read(elf, 5 * 65536, &byte, 1), 0);
+	assert_int_equal(elf_read(elf, 7 * 65536, &byte, 1), -ERANGE);
+	assert_int_equal(elf_read(elf, 5 * 65536 + 9, &byte, 1), 0);
+	elf_close(elf);
+	close(fd);
+	build_done(&m.b);
+	assert_int_equal(mem_live_bytes(MEM_ELF), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -160,6 +217,8 @@ int main(void)
 		cmocka_unit_test(elf_source__what_names_come_from__and_nothing_else_counts),
 		cmocka_unit_test(elf_source__a_moved_segment_or_section__is_another_file),
 		cmocka_unit_test(elf_source__what_cannot_be_told__has_no_digest),
+		cmocka_unit_test(elf_captured__a_file_that_changes__stays_what_it_was),
+		cmocka_unit_test(elf_captured__past_its_limit__reads_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
