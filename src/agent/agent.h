@@ -18,6 +18,9 @@
 #define AGENT_PIDS_MAX	  256
 #define AGENT_OUTPUTS_MAX 16
 
+/* From the end of a recording until what has no name then is written without: whatever hangs. */
+#define AGENT_NAMING_MAX_S 7
+
 /* Exit statuses of every command (DESIGN §5). */
 enum agent_exit {
 	AGENT_EXIT_DONE = 0,

@@ -25,14 +25,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define POLL_MS		    100
-#define ASK_EVERY_NS	    500000000ULL
-#define COST_EVERY_NS	    500000000ULL
-#define SETTLE_DEADLINE_NS  500000000ULL
-#define NAME_DEADLINE_NS    5000000000ULL
-#define FETCH_DEADLINE_NS   2000000000ULL /* for debuginfod, once the recording is over */
-#define LINE_DEADLINE_NS    1500000000ULL
-#define LINES_EVERY_NS	    3000000000ULL
+#define POLL_MS		   100
+#define ASK_EVERY_NS	   500000000ULL
+#define COST_EVERY_NS	   500000000ULL
+#define SETTLE_DEADLINE_NS 500000000ULL
+#define NAME_DEADLINE_NS   5000000000ULL
+#define FETCH_DEADLINE_NS  2000000000ULL /* for debuginfod, once the recording is over */
+#define LINE_DEADLINE_NS   1500000000ULL
+#define LINES_EVERY_NS	   3000000000ULL
+_Static_assert(SETTLE_DEADLINE_NS + NAME_DEADLINE_NS + LINE_DEADLINE_NS ==
+		       AGENT_NAMING_MAX_S * 1000000000ULL,
+	       "agent: the deadline that users are told is another");
 #define COMMAND_DEADLINE_NS 5000000000ULL
 #define CLOCK_STEP_NS	    5000000
 

@@ -13,6 +13,8 @@
 #include "helpers/helpers_fetch.h"
 #include "kernel/kernel_calibrate.h"
 
+#define TEXT_OF_(x)    #x
+#define TEXT_OF(x)     TEXT_OF_(x)
 #define DEFAULT_OUTPUT "flyball.html"
 
 enum {
@@ -241,7 +243,11 @@ static const struct argp record_argp = {
 	       "  flyball record -o build.folded -- make -j2\n\n"
 	       "With a command, its exit status is passed on. A command that outlives -d is ended "
 	       "with SIGTERM, waited for at most 5 s, and does not count as failed.\n"
-	       "Ctrl-C ends the recording and writes everything; a second Ctrl-C gives up.",
+	       "Ctrl-C ends the recording and writes everything; a second Ctrl-C gives up.\n"
+	       "Names are looked up while it records and delay no sample. Once it is over they are "
+	       "waited for at most " TEXT_OF(
+		       AGENT_NAMING_MAX_S) " s; what has none by then is "
+					   "written as module+0xoffset, with the reason.",
 };
 
 /* One string of the command line, for titles. */
