@@ -194,7 +194,7 @@ static void reader_distrust(struct helpers *h, struct request *r)
 
 static void answer_take(struct helpers *h, struct request *r)
 {
-	const uint64_t *asked = (const void *)((const char *)&r->wire + r->addresses_at);
+	const char *asked = (const char *)&r->wire + r->addresses_at;
 	struct helpers_answer answer;
 	uint64_t *copy = NULL;
 	int err;
