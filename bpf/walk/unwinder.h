@@ -411,6 +411,14 @@ FLY_UNWIND_PART int fly_unwind_guess(FLY_ROWS_SPACE space, struct fly_unwind *u,
 }
 
 /* ---------------------------------------------------------------- one frame */
+/* A frame that stands on its frame pointer, which is 0: it was called by nobody (Go's schedulers).
+ */
+static inline int fly_unwind_is_chain_end(const struct fly_unwind *u)
+{
+	return u->rule.cfa == FLY_CFA_REG && u->rule.cfa_reg == FLY_ARCH_FP && !u->walk.fp &&
+	       !(u->flags & FLY_LOST_FP);
+}
+
 static inline int fly_unwind_step(FLY_ROWS_SPACE space, struct fly_unwind *u)
 {
 	int step;
@@ -426,7 +434,7 @@ static inline int fly_unwind_step(FLY_ROWS_SPACE space, struct fly_unwind *u)
 		return fly_unwind_cut(u, FLY_CUT_TABLE_PAGE_ABSENT);
 	if (step == FLY_FIND_OUTSIDE || u->rule.cfa == FLY_CFA_NONE)
 		return fly_unwind_guess(space, u, FLY_CUT_NO_UNWIND_ROWS);
-	if (u->rule.cfa == FLY_CFA_STOP)
+	if (u->rule.cfa == FLY_CFA_STOP || fly_unwind_is_chain_end(u))
 		return FLY_STEP_END;
 	if (u->rule.cfa == FLY_CFA_SIGNAL) {
 		step = fly_unwind_signal(u);

@@ -153,6 +153,8 @@ static const char *found_text(uint8_t found)
 		return ".eh_frame, by the program headers";
 	case UNWIND_EH_FRAME_SECTION:
 		return ".eh_frame, by the section headers";
+	case UNWIND_GO:
+		return ".gopclntab, Go's own";
 	default:
 		return ".debug_frame";
 	}

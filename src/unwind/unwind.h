@@ -12,8 +12,9 @@
  *
  * Where the information is looked for: PT_GNU_EH_FRAME and .eh_frame_hdr, used only to find
  * .eh_frame (its search table is never trusted, every entry is read); the section .eh_frame; the
- * section .debug_frame where .eh_frame holds no function. docs/unwinding.md has the semantics, case
- * by case.
+ * section .debug_frame where .eh_frame holds no function; where neither does, and on x86-64 only,
+ * Go's own table of functions, which is no call frame information but says as much.
+ * docs/unwinding.md has the semantics, case by case.
  *
  * Objects belong to the thread that made them. A finished table is constant and may be shared.
  */
@@ -39,7 +40,7 @@ struct unwind_source {
 	uint64_t bytes;
 };
 
-enum unwind_found { UNWIND_EH_FRAME, UNWIND_EH_FRAME_SECTION, UNWIND_DEBUG_FRAME };
+enum unwind_found { UNWIND_EH_FRAME, UNWIND_EH_FRAME_SECTION, UNWIND_DEBUG_FRAME, UNWIND_GO };
 
 /* Where the information lies: known from the headers alone, at the cost of a few reads. */
 struct unwind_place {
@@ -51,7 +52,7 @@ struct unwind_place {
 	} ranges[UNWIND_RANGES_MAX];
 	uint64_t offset, bytes; /* of the information in the file */
 	uint64_t address;	/* of the information, link-time; 0 for .debug_frame */
-	uint64_t header;	/* address of .eh_frame_hdr, 0: none */
+	uint64_t header;	/* address of .eh_frame_hdr, 0: none; with UNWIND_GO of .text */
 	bool is_section;	/* a section header gave the size: zero entries do not end it */
 };
 /* -EBADMSG no ELF file, or damaged; -EOPNOTSUPP another machine's, or relocatable; -ENOENT no call
@@ -124,7 +125,8 @@ int unwind_table_find(const struct unwind_table *table, uint64_t vaddr, struct f
 int unwind_table_check(const struct unwind_table *table, struct why *why);
 
 /* Every function that the information names, in file order, also those the table leaves out; for
- * checks. What visit returns other than 0 ends the call and is returned. */
+ * checks. -EOPNOTSUPP with UNWIND_GO. What visit returns other than 0 ends the call and is
+ * returned. */
 typedef int (*unwind_visit)(void *ctx, uint64_t start, uint64_t bytes);
 int unwind_functions(const struct unwind_source *source, unwind_visit visit, void *ctx,
 		     struct why *why);

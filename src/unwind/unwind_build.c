@@ -15,6 +15,7 @@
 
 #include "unwind_cfi.h"
 #include "unwind_elf.h"
+#include "unwind_go.h"
 #include "unwind_rows.h"
 #include "unwind_sort.h"
 
@@ -263,6 +264,53 @@ static void make_stats(struct build *b)
 			   unwind_rows_scratch_bytes(&b->rows);
 }
 
+/* Go's functions are sorted: they go to rows as they come. */
+static int build_go(struct build *b, size_t bytes_max)
+{
+	uint64_t start, end, from, to = 0;
+	struct unwind_go go;
+	int err = unwind_go_open(&go, &b->reader, &b->place);
+
+	if (err)
+		return b->reader.err ? b->reader.err : err;
+	if (!unwind_go_function(&go, 0, &from, &end) ||
+	    !unwind_go_function(&go, go.count - 1, &start, &to) || from >= to ||
+	    !is_text(&b->place, from, to - from))
+		return b->reader.err ? b->reader.err : -EBADMSG;
+	b->lowest = from;
+	b->highest = to;
+	b->table->stats.passes = 1;
+	b->table->info_bytes = b->place.bytes;
+	err = make_table(b, bytes_max);
+	for (uint32_t i = 0; !err && i < go.count; i++) {
+		if (!unwind_go_function(&go, i, &start, &end) || start < from || end > to) {
+			b->fdes_bad++;
+			continue;
+		}
+		from = end;
+		b->table->stats.fdes++;
+		unwind_rows_function(&b->rows, start, end);
+		b->fdes_bad += !unwind_go_run(&go, i, start, end, unwind_rows_row, &b->rows);
+		err = b->reader.err ? b->reader.err : b->rows.err;
+	}
+	return err ? err : unwind_rows_finish(&b->rows);
+}
+
+static int build_cfi(struct build *b, size_t bytes_max)
+{
+	int err = scan(b, b->base, UINT64_MAX, true);
+
+	if (!err)
+		err = make_table(b, bytes_max);
+	/* Without a function it is a table of no pages. */
+	if (!err && b->table->page_count) {
+		err = run_spans(b);
+		if (!err)
+			err = unwind_rows_finish(&b->rows);
+	}
+	return err;
+}
+
 static int build_found(struct build *b, const struct unwind_options *options, uint8_t tracked,
 		       struct why *why)
 {
@@ -275,15 +323,7 @@ static int build_found(struct build *b, const struct unwind_options *options, ui
 	err = measure(b, why);
 	if (err)
 		return err;
-	err = scan(b, b->base, UINT64_MAX, true);
-	if (!err)
-		err = make_table(b, max);
-	/* Without a function it is a table of no pages. */
-	if (!err && b->table->page_count) {
-		err = run_spans(b);
-		if (!err)
-			err = unwind_rows_finish(&b->rows);
-	}
+	err = b->place.found == UNWIND_GO ? build_go(b, max) : build_cfi(b, max);
 	make_stats(b);
 	if (err == -ERANGE)
 		return why_set(why, err, "%llu functions; at most %u are unwound",
@@ -410,13 +450,16 @@ int unwind_functions(const struct unwind_source *source, unwind_visit visit, voi
 		return why_set(why, -ENOMEM, "out of memory");
 	}
 	err = unwind_locate_with(&b->reader, false, &b->place, why);
+	if (!err && b->place.found == UNWIND_GO)
+		err = why_set(why, -EOPNOTSUPP, "its rows are from Go's own table of functions");
 	for (int again = 0; !err && !any && again < 2; again++) {
 		const struct unwind_arch *arch = unwind_arch_find(b->place.machine);
 
 		unwind_cfi_init(&b->cfi, &b->reader, &b->place, arch, 0);
 		err = visit_all(&b->cfi, visit, ctx, &any);
 		if (b->place.found == UNWIND_DEBUG_FRAME ||
-		    unwind_locate_with(&b->reader, true, &b->place, NULL))
+		    unwind_locate_with(&b->reader, true, &b->place, NULL) ||
+		    b->place.found == UNWIND_GO)
 			break;
 	}
 	unwind_reader_done(&b->reader);

@@ -99,7 +99,7 @@ int unwind_table_check(const struct unwind_table *t, struct why *why)
 	int err = 0;
 
 	if ((t->machine != EM_X86_64 && t->machine != EM_AARCH64) || t->scale != scale ||
-	    t->found > UNWIND_DEBUG_FRAME)
+	    t->found > UNWIND_GO)
 		return why_set(why, -EBADMSG, "of no known machine");
 	if (!t->page_count)
 		return t->group_count || t->shape_words || t->rule_count

@@ -216,6 +216,28 @@ static void table_walk__a_tracked_register__is_known_in_callers(void **state)
 }
 
 /* The same without a register to track: known in the innermost frame alone. */
+/* Go's schedulers: a frame that stands on a frame pointer of 0 was called by nobody. */
+static void table_walk__a_frame_pointer_of_0__ends_the_chain(void **state)
+{
+	const struct fly_rule rules[] = {by_sp(8),
+					 {.cfa = FLY_CFA_REG,
+					  .cfa_reg = FLY_X86_RBP,
+					  .offset = 16,
+					  .fp = FLY_FP_AT_CFA,
+					  .fp_words = -2,
+					  .ra_words = -1}};
+
+	(void)state;
+	place(rules, 2, 0, 1);
+	thread.pc = AT(0);
+	put(0, AT(1) + 9);
+	walk();
+	expect(2, AT(1) + 9, true, 0);
+	thread.regs[FLY_X86_RBP] = 8;
+	walk();
+	expect(2, AT(1) + 9, false, FLY_CUT_UNWIND_LOST);
+}
+
 static void table_walk__a_register_of_a_caller__is_not_known(void **state)
 {
 	const struct fly_rule rules[] = {
@@ -352,6 +374,7 @@ int main(void)
 		T(table_walk__a_handlers_first_instruction__is_the_handlers),
 		T(table_walk__over_a_signal__all_registers_are_known),
 		T(table_walk__a_tracked_register__is_known_in_callers),
+		T(table_walk__a_frame_pointer_of_0__ends_the_chain),
 		T(table_walk__a_register_of_a_caller__is_not_known),
 		T(table_walk__no_mapping__is_no_frame),
 		T(table_walk__no_table__is_told),
