@@ -258,6 +258,13 @@ __noinline int fly_unwind_user(struct fly_scratch *scratch)
 	scratch->unwind.table = FLY_TABLE_NONE;
 	fly_put_frame(scratch, 0, scratch->unwind.walk.pc);
 	walking.step = fly_unwind_start(0, &scratch->unwind);
+	/* A thread that came into the kernel from memory that is not there any more executes
+	 * another program: its registers are still those of the one that is gone. */
+	if (walking.step != FLY_STEP_FRAME &&
+	    fly_sample_of(scratch)->state & FLY_STATE_IN_SYSCALL) {
+		fly_sample_of(scratch)->cut |= 1u << FLY_CUT_NO_USER_REGISTERS;
+		return 0;
+	}
 	if (walking.step == FLY_STEP_FRAME)
 		bpf_loop(FLY_MAX_FRAMES, fly_unwind_on, &walking, 0);
 	cut = scratch->unwind.cut;

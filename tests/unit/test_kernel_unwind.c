@@ -511,6 +511,55 @@ static void kernel_unwind__exec__takes_the_entry_away(void **state)
 	kernel_close(kernel);
 }
 
+/* ---------------------------------------------------------------- between two programs */
+struct between {
+	uint64_t samples, stale, no_registers;
+};
+
+/* Address to return to from a system call of ours, in a process that has no such memory. */
+static void look_between(void *ctx, const struct kernel_event *event)
+{
+	struct between *seen = ctx;
+	const struct fly_sample *s = event->sample;
+	const uint64_t *user;
+
+	if (event->type != KERNEL_EVENT_SAMPLE || !(s->state & FLY_STATE_IN_KERNEL) ||
+	    (strcmp(s->comm, "true") != 0))
+		return;
+	user = (const uint64_t *)s->frames + s->kernel_frames;
+	seen->samples++;
+	seen->no_registers += s->cut == 1u << FLY_CUT_NO_USER_REGISTERS && !s->user_frames;
+	for (uint32_t i = 0; s->user_frames && i < image_count; i++)
+		seen->stale += user[0] - images[i].start < images[i].bytes;
+}
+
+static void kernel_unwind__between_programs__nothing_of_the_old_one(void **state)
+{
+	struct kernel *kernel = start_kernel(4999, WALK_NS);
+	uint64_t end = clock_monotonic_ns() + 20000000000ULL;
+	struct between seen = {0};
+	int status;
+
+	(void)state;
+	while (seen.no_registers < 20 && clock_monotonic_ns() < end) {
+		pid_t pid = fork();
+
+		if (!pid) {
+			execl("/bin/true", "true", NULL);
+			_exit(1);
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(kernel_poll(kernel, false, look_between, &seen) >= 0);
+	}
+	kernel_stop(kernel);
+	kernel_close(kernel);
+	printf("between: %" PRIu64 " samples in the kernel, %" PRIu64 " without registers, %" PRIu64
+	       " with those of before\n",
+	       seen.samples, seen.no_registers, seen.stale);
+	assert_true(seen.no_registers >= 20);
+	assert_int_equal(seen.stale, 0);
+}
+
 /* What runs before the plan's end: nothing. */
 static void kernel_unwind__segments__stay_in_the_plan(void **state)
 {
@@ -652,6 +701,7 @@ int main(void)
 		cmocka_unit_test(kernel_unwind__new_process__is_whole_at_once),
 		cmocka_unit_test(kernel_unwind__short_list__kernel_knows_the_rest),
 		cmocka_unit_test(kernel_unwind__exec__takes_the_entry_away),
+		cmocka_unit_test(kernel_unwind__between_programs__nothing_of_the_old_one),
 		cmocka_unit_test(kernel_unwind__segments__stay_in_the_plan),
 		cmocka_unit_test(kernel_unwind__changes__never_a_wrong_frame),
 		cmocka_unit_test(kernel_unwind__deep__whole_to_the_limit),
