@@ -15,6 +15,11 @@
 #define FLY_PRESSURE_FRAMES   32   /* depth above the ring's watermark (RING-3) */
 #define FLY_COMM_BYTES	      16
 
+/* A bit of a frame further out than the first: its address is of the instruction to run next, not
+ * one to return to, since a signal came there. The frame before it is then the signal's return
+ * code, whose address nothing called either. */
+#define FLY_FRAME_EXACT (1ULL << 63)
+
 enum fly_record_type {
 	FLY_RECORD_SAMPLE = 1,
 	FLY_RECORD_EXEC = 2,

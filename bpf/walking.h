@@ -231,6 +231,7 @@ static long fly_unwind_on(__u32 index, struct fly_walking *walking)
 {
 	struct fly_scratch *scratch = walking->scratch;
 	__u32 count = walking->count;
+	__u64 pc;
 
 	if (!(index + 1 & (FLY_FRAMES_PER_LOOK - 1)) && bpf_ktime_get_ns() > scratch->walk_end_ns) {
 		scratch->unwind.cut = FLY_CUT_TIME_BUDGET;
@@ -240,7 +241,10 @@ static long fly_unwind_on(__u32 index, struct fly_walking *walking)
 	walking->step = fly_unwind_step(0, &scratch->unwind);
 	if (walking->step != FLY_STEP_FRAME || count >= scratch->walk_depth)
 		return 1;
-	fly_put_frame(scratch, count, scratch->unwind.walk.pc);
+	pc = scratch->unwind.walk.pc;
+	if (scratch->unwind.flags & FLY_IS_EXACT)
+		pc |= FLY_FRAME_EXACT;
+	fly_put_frame(scratch, count, pc);
 	walking->count = count + 1;
 	return 0;
 }

@@ -230,11 +230,19 @@ static int64_t user_location(struct intake *in, int64_t process, const struct pr
 	return profile_location_add(in->opt.profile, in->unknown_file, pc, PROFILE_USER);
 }
 
+/* Nobody called what a signal interrupted, nor the signal's return code before it. */
+static bool is_exact(const struct fly_sample *s, uint32_t i)
+{
+	const __u64 *frame = &s->frames[s->kernel_frames + i];
+
+	return frame[0] & FLY_FRAME_EXACT || (i + 1 < s->user_frames && frame[1] & FLY_FRAME_EXACT);
+}
+
 /* A return address points behind its call; so does the PC of a thread inside a system call. */
 static uint64_t user_pc(const struct fly_sample *s, uint32_t i)
 {
-	uint64_t pc = s->frames[s->kernel_frames + i];
-	bool is_return = i > 0 || (s->state & FLY_STATE_IN_SYSCALL);
+	uint64_t pc = s->frames[s->kernel_frames + i] & ~FLY_FRAME_EXACT;
+	bool is_return = i > 0 ? !is_exact(s, i) : (s->state & FLY_STATE_IN_SYSCALL) != 0;
 
 	return pc - (is_return && pc ? 1 : 0);
 }

@@ -78,7 +78,8 @@ static void kernels_take(const struct fly_sample *sample)
 {
 	kernels.count = sample->user_frames;
 	assert_in_range(kernels.count, 1, UNWIND_FRAMES_MAX);
-	memcpy(kernels.frames, sample->frames + sample->kernel_frames, 8UL * kernels.count);
+	for (uint32_t i = 0; i < kernels.count; i++)
+		kernels.frames[i] = sample->frames[sample->kernel_frames + i] & ~FLY_FRAME_EXACT;
 	kernels.is_whole = !sample->cut;
 	kernels.cut = sample->cut ? (uint32_t)__builtin_ctz(sample->cut) : 0;
 }
