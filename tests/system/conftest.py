@@ -24,16 +24,16 @@ def pytest_sessionstart(session):
     rig.LONG = rig.LONG or session.config.getoption("--long")
 
 
-def built(folder):
+def built(folder, *args):
     """The programs of tests/FOLDER, built again only when a source changed."""
     source = rig.TESTS / folder
     out = rig.FLYBALL.parent / "system-tests" / folder
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(repr(args).encode())
     for path in sorted(p for p in source.iterdir() if p.is_file()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     stamp = out / ".built"
     if not stamp.exists() or stamp.read_text() != digest.hexdigest():
-        done = subprocess.run([source / "build", out], capture_output=True, text=True, check=False)
+        done = subprocess.run([source / "build", out, *args], capture_output=True, text=True, check=False)
         if done.returncode:
             pytest.exit(f"tests/{folder}/build failed: {done.stderr.strip()[-800:]}", returncode=4)
         stamp.write_text(digest.hexdigest())
@@ -48,6 +48,11 @@ def workloads():
 @pytest.fixture(scope="session")
 def cases():
     return built("cases")
+
+
+@pytest.fixture(scope="session")
+def corpus():
+    return built("unwind", *(["all"] if rig.LONG else []))
 
 
 @pytest.fixture
