@@ -3,7 +3,7 @@
 """Names of random text addresses, ours beside those of tools that are not ours.
 
 judge.py --tool NAME-ADDRESSES [-n COUNT] [--seed N] [--judge llvm|eu|go|objdump|all]
-         [--debug FILE|auto|none] [--twin FILE] [--table FILE] [--show N] FILE...
+         [--debug FILE|auto|none] [--twin FILE] [--table FILE] [--packed] [--show N] FILE...
 
 Addresses are drawn evenly from the file's executable sections. Each answer that differs falls into
 one class; docs/symbols.md explains them. With --twin the judge is asked about that file: the same
@@ -14,6 +14,7 @@ other than judge-* and alias hold at most 1 % of the addresses of each file, els
 when one of them gives it; of the rest every class counts to the 1 %, but for alias: another name at
 the very address whose name the judges give, by the symbol tables they read. --debug auto is the
 file's separate debug file, as the judges find it by themselves; with none they are kept from it.
+--packed: the symbol file made of the program must say the same.
 """
 
 import argparse
@@ -98,8 +99,8 @@ class Table:
         return [n for n, _, _, _ in self.at.get(start, ())]
 
 
-def ask_ours(tool, path, debug, addresses, lines=False):
-    args = [tool] + (["-d", debug] if debug else []) + (["-l"] if lines else []) + [path]
+def ask_ours(tool, path, debug, addresses, lines=False, packed=False):
+    args = [tool] + (["-d", debug] if debug else []) + ["-l"] * lines + ["-p"] * packed + [path]
     out = run(args, "".join(f"{a:#x}\n" for a in addresses))
     return [line.split("\t")[1:] for line in out.splitlines()]
 
@@ -255,6 +256,12 @@ def judge_file(args, path, judge):
         print(f"{path}: no text")
         return True
     ours = ask_ours(args.tool, path, debug, addresses, judge == "go")
+    if args.packed:
+        packed = ask_ours(args.tool, path, debug, addresses, judge == "go", True)
+        differ = [(hex(a), x, y) for a, x, y in zip(addresses, ours, packed) if x != y]
+        if differ or len(packed) != len(ours):
+            print(f"FAIL packed  {path}: {len(differ)} names differ in the symbol file: {differ[:3]}")
+            return False
     judges = ("eu", "llvm", "objdump") if judge == "all" else (judge,)
     said = {j: ask(args, j, asked, addresses, sections) for j in judges}
     for j, (theirs, _, _) in said.items():
@@ -334,6 +341,7 @@ def main():
     p.add_argument("--debug")
     p.add_argument("--twin")
     p.add_argument("--table", help="one more file whose symbols explain differences")
+    p.add_argument("--packed", action="store_true")
     p.add_argument("--show", type=int, default=0)
     p.add_argument("files", nargs="+")
     args = p.parse_args()

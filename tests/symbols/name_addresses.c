@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* name-addresses [-d DEBUGFILE] [-l] [-p | -s SYMBOLS] [-t] FILE
  *                                  names for the hexadecimal addresses on stdin
+ * name-addresses -k KALLSYMS       the same in the kernel; a module stands behind the name
  * name-addresses -m                the names on stdin, demangled
  * name-addresses -c FILE           where FILE's separate debug files may lie
  *
@@ -136,6 +137,8 @@ static void print(const uint64_t *asked, size_t count, struct symbol_query *quer
 			printf("0x%lx\t0x%lx\t%s", asked[i], q->start, q->name);
 		else
 			printf("0x%lx\t0\t-", asked[i]);
+		if (q && q->module)
+			printf("\t%s", q->module);
 		if (lines)
 			printf("\t%s:%u", lines[i].file ? lines[i].file : "?", lines[i].line);
 		putchar('\n');
@@ -218,6 +221,31 @@ static int name_all(const char *path, const char *debug_path, bool has_lines, bo
 	return 0;
 }
 
+static int name_kernel(const char *path)
+{
+	static struct symbol_query queries[BATCH];
+	static uint64_t asked[BATCH];
+	size_t n;
+
+	while ((n = read_addresses(asked))) {
+		FILE *kallsyms = fopen(path, "re");
+		struct why why = {""};
+
+		memset(queries, 0, sizeof(queries));
+		for (size_t i = 0; i < n; i++)
+			queries[i].address = asked[i];
+		if (!kallsyms || symbol_lookup_kallsyms(kallsyms, queries, n, &why)) {
+			fprintf(stderr, "%s: %s\n", path, kallsyms ? why.text : strerror(errno));
+			return 1;
+		}
+		fclose(kallsyms);
+		print(asked, n, queries, NULL);
+		for (size_t i = 0; i < n; i++)
+			mem_free(MEM_SYMBOL, queries[i].module);
+	}
+	return 0;
+}
+
 static int demangle_all(void)
 {
 	static char text[65536];
@@ -258,13 +286,15 @@ int main(int argc, char **argv)
 	const char *debug = NULL, *symbols = NULL;
 	int c;
 
-	while ((c = getopt(argc, argv, "c:d:lmps:t")) != -1) {
+	while ((c = getopt(argc, argv, "c:d:k:lmps:t")) != -1) {
 		switch (c) {
 		case 'c':
 			return print_candidates(optarg);
 		case 'd':
 			debug = optarg;
 			break;
+		case 'k':
+			return name_kernel(optarg);
 		case 'l':
 			has_lines = true;
 			break;

@@ -81,7 +81,7 @@ def need(program):
 
 def judge(tool, *args):
     """Runs judge.py; its counts."""
-    done = subprocess.run([HERE / "judge.py", "--tool", tool, "--show", "3", "-n", "10000" if LONG else "2000",
+    done = subprocess.run([HERE / "judge.py", "--tool", tool, "--packed", "--show", "3", "-n", "10000" if LONG else "2000",
                            *map(str, args)], capture_output=True, text=True, check=False)
     print(done.stdout)
     if os.environ.get("FLYBALL_JUDGED"):
