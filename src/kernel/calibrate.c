@@ -26,20 +26,26 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PERIOD_NS      100000ULL
-#define WORK_NS	       1000000ULL
-#define PAUSE_NS       300000L /* others get the CPU, and we get it whole */
-#define PAIRS_MAX      60
-#define PAIRS_LEAST    12
-#define TIME_NS	       600000000ULL
-#define TIME_MAX_NS    2500000000ULL /* on a busy CPU, for the fewest pairs that do */
-#define ATTEMPTS       3
-#define WIDEST_PERCENT 30
-#define CHILD_MS       6000
+#define PERIOD_NS	  100000ULL
+#define WORK_NS		  1000000ULL
+#define PAUSE_NS	  300000L /* others get the CPU, and we get it whole */
+#define PAIRS_MAX	  60
+#define PAIRS_LEAST	  12
+#define TIME_NS		  600000000ULL
+#define TIME_MAX_NS	  2500000000ULL /* on a busy CPU, for the fewest pairs that do */
+#define ATTEMPTS	  3
+#define LOOKS		  8
+#define LOOKS_FIRST	  1000
+#define LOOK_NS		  4000
+#define DISTURBED_PERCENT 25
+#define SLOW_MOST_PERCENT 20
+#define WIDEST_PERCENT	  30
+#define CHILD_MS	  6000
 
 /* What parent and child share. */
 struct shared {
 	double costs_ns[PAIRS_MAX];
+	uint64_t without_ns[PAIRS_MAX];
 	uint32_t count, thrown_away;
 };
 struct setup {
@@ -74,16 +80,26 @@ static uint64_t time_work(uint64_t rounds)
 	return clock_monotonic_ns() - start;
 }
 
+/* The least of many short looks, most of which find no interrupt. */
+static uint64_t least_of(uint64_t rounds, int looks)
+{
+	uint64_t least = UINT64_MAX, took;
+
+	for (int i = 0; i < looks; i++) {
+		took = time_work(rounds);
+		least = took < least ? took : least;
+	}
+	return least;
+}
+
+/* Rounds that take so long when nothing disturbs them. */
 static uint64_t rounds_for(uint64_t ns)
 {
-	uint64_t rounds = 10000, took;
+	uint64_t rounds = 1000;
 
-	for (;;) {
-		took = time_work(rounds);
-		if (took >= ns / 4)
-			return rounds * ns / took;
+	while (least_of(rounds, LOOKS) < LOOK_NS)
 		rounds *= 2;
-	}
+	return rounds * ns / least_of(rounds, LOOKS_FIRST);
 }
 
 static uint64_t time_ticking(struct setup *s, uint64_t rounds, uint64_t *ret_ticks)
@@ -111,6 +127,7 @@ static void measure_pair(struct setup *s, uint64_t rounds, bool is_ticking_first
 		out->thrown_away++;
 		return;
 	}
+	out->without_ns[out->count] = without;
 	out->costs_ns[out->count++] = ((double)with - (double)without) / (double)ticks;
 }
 
@@ -304,9 +321,24 @@ void kernel_calibration_median(double *values, size_t count, struct kernel_calib
 	ret->pairs = (uint32_t)count;
 }
 
+uint32_t kernel_calibration_keep(double *costs_ns, const uint64_t *without_ns, uint32_t count,
+				 uint64_t work_ns)
+{
+	uint64_t most = work_ns + work_ns * DISTURBED_PERCENT / 100;
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		if (without_ns[i] <= most)
+			costs_ns[kept++] = costs_ns[i];
+	}
+	/* Where much is disturbed, the rest has its share of it. */
+	return (count - kept) * 100 <= count * SLOW_MOST_PERCENT ? kept : 0;
+}
+
 static int run_child(struct setup *s, struct kernel_calibration *ret, struct why *why)
 {
 	pid_t parent = getpid(), pid = fork();
+	uint32_t kept;
 
 	if (pid < 0)
 		return why_set(why, -errno, "fork: %s", strerror(errno));
@@ -314,12 +346,16 @@ static int run_child(struct setup *s, struct kernel_calibration *ret, struct why
 		measure(s, parent);
 	if (!wait_child(pid))
 		return why_set(why, -EIO, "the measuring process did not end as it should");
-	if (s->shared->count > PAIRS_MAX || s->shared->count < PAIRS_LEAST)
+	if (s->shared->count > PAIRS_MAX)
+		return why_set(why, -EIO, "the measuring process gave nonsense");
+	kept = kernel_calibration_keep(s->shared->costs_ns, s->shared->without_ns, s->shared->count,
+				       WORK_NS);
+	if (kept < PAIRS_LEAST)
 		return why_set(why, -EBUSY,
-			       "CPU %u is too busy to measure on: %u pairs were good and %u were "
-			       "disturbed; try again when less runs",
-			       s->cpu, s->shared->count, s->shared->thrown_away);
-	kernel_calibration_median(s->shared->costs_ns, s->shared->count, ret);
+			       "CPU %u is too busy to measure on: %u pairs of measurements were "
+			       "disturbed; try again when less runs, and no other profiler",
+			       s->cpu, s->shared->thrown_away + s->shared->count - kept);
+	kernel_calibration_median(s->shared->costs_ns, kept, ret);
 	if (!ret->tick_ns || ret->high_ns - ret->low_ns > ret->tick_ns * WIDEST_PERCENT / 100)
 		return why_set(why, -EBUSY,
 			       "the cost of a tick was between %" PRIu64 " and %" PRIu64
@@ -338,6 +374,8 @@ static int measure_again(struct setup *s, struct kernel_calibration *ret, struct
 		memset(s->shared, 0, sizeof(*s->shared));
 		err = run_child(s, ret, why);
 	}
+	if (!err && why)
+		why->text[0] = '\0'; /* of an attempt before */
 	return err;
 }
 

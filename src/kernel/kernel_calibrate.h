@@ -36,4 +36,11 @@ int kernel_calibration_read(const char *path, struct kernel_calibration *ret, st
 /* Median and its 95 % interval of values, which get sorted; count at least 8. For tests, too. */
 void kernel_calibration_median(double *values, size_t count, struct kernel_calibration *ret);
 
+/* Moves the costs of good pairs to the front and returns how many they are. Work without the event
+ * that took longer than it can was interrupted by something else, such as another profiler, whose
+ * interrupts take ours along and make them look cheap. 0 when over a fifth are bad: then the others
+ * are not to be trusted. */
+uint32_t kernel_calibration_keep(double *costs_ns, const uint64_t *without_ns, uint32_t count,
+				 uint64_t work_ns);
+
 #endif

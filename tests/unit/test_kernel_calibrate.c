@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* The calibration of ticks: its arithmetic, its file, and (as root) the measuring itself. */
 #include "kernel/kernel_calibrate.h"
+#include "kernel/kernel.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -72,6 +74,22 @@ static void kernel_calibration__median__has_its_interval(void **ctx)
 	assert_int_equal(c.tick_ns, 32); /* 31.5 */
 	assert_int_equal(c.low_ns, 24);
 	assert_int_equal(c.high_ns, 40);
+}
+
+/* Costs of 20 us where another sampler's interrupts made the work without ours slow. */
+static void kernel_calibration__disturbed_pairs__do_not_count(void **ctx)
+{
+	double costs[] = {60, 61, 20, 62, 63, 64, 65, 66, 67, 68};
+	uint64_t without[] = {1000, 1010, 2000, 990, 1249, 1000, 1000, 1000, 1000, 1000};
+	const uint64_t slow[] = {1000, 2000, 2000, 2000, 1000, 1000, 1000, 1000, 1000, 1000};
+
+	(void)ctx;
+	assert_int_equal(kernel_calibration_keep(costs, without, 10, 1000), 9);
+	assert_true(costs[2] == 62 && costs[8] == 68);
+	without[9] = 1251;
+	assert_int_equal(kernel_calibration_keep(costs, without, 10, 1000), 8);
+	assert_int_equal(kernel_calibration_keep(costs, slow, 10, 1000), 0);
+	assert_int_equal(kernel_calibration_keep(costs, slow, 0, 1000), 0);
 }
 
 static void kernel_calibration__file__is_read_back(void **ctx)
@@ -184,15 +202,51 @@ static void kernel_calibrate__this_machine__has_a_plausible_cost(void **ctx)
 	assert_true(c.machine[0]);
 }
 
+/* Their interrupts take ours along, and ours would seem to cost a third: no figure, or the right
+ * one.
+ */
+static void kernel_calibrate__beside_fast_samplers__is_not_fooled(void **ctx)
+{
+	struct kernel_calibration alone = {0}, beside = {0};
+	struct kernel_options options;
+	struct kernel *samplers[2];
+	struct why why = {""};
+	int err;
+
+	(void)ctx;
+	if (geteuid())
+		skip();
+	kernel_options_init(&options);
+	options.hz = 10000;
+	err = kernel_calibrate(&alone, NULL);
+	for (size_t i = 0; i < ARRAY_SIZE(samplers); i++) {
+		if (kernel_open(&options, &samplers[i], &why) || kernel_start(samplers[i], &why))
+			fail_msg("%s", why.text);
+	}
+	if (!err)
+		err = kernel_calibrate(&beside, NULL);
+	for (size_t i = 0; i < ARRAY_SIZE(samplers); i++)
+		kernel_close(samplers[i]);
+	print_message("%d: %" PRIu64 " ns alone, %" PRIu64 " beside\n", err, alone.tick_ns,
+		      beside.tick_ns);
+	if (err == -EBUSY)
+		return;
+	assert_int_equal(err, 0);
+	assert_true(beside.tick_ns * 4 > alone.tick_ns * 3);
+	assert_true(beside.tick_ns * 3 < alone.tick_ns * 4);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(kernel_calibration__median__has_its_interval),
+		cmocka_unit_test(kernel_calibration__disturbed_pairs__do_not_count),
 		cmocka_unit_test(kernel_calibration__file__is_read_back),
 		cmocka_unit_test(kernel_calibration__other_machine__does_not_count),
 		cmocka_unit_test(kernel_calibration__file_of_others__is_not_trusted),
 		cmocka_unit_test(kernel_calibration__damaged_file__is_refused),
 		cmocka_unit_test(kernel_calibrate__this_machine__has_a_plausible_cost),
+		cmocka_unit_test(kernel_calibrate__beside_fast_samplers__is_not_fooled),
 	};
 
 	return cmocka_run_group_tests(tests, make_directory, remove_directory);
