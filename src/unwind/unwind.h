@@ -53,6 +53,7 @@ struct unwind_place {
 	uint64_t offset, bytes; /* of the information in the file */
 	uint64_t address;	/* of the information, link-time; 0 for .debug_frame */
 	uint64_t header;	/* address of .eh_frame_hdr, 0: none; with UNWIND_GO of .text */
+	uint64_t text_offset;	/* with UNWIND_GO, of .text in the file */
 	bool is_section;	/* a section header gave the size: zero entries do not end it */
 };
 /* -EBADMSG no ELF file, or damaged; -EOPNOTSUPP another machine's, or relocatable; -ENOENT no call

@@ -200,6 +200,7 @@ static bool through_go(struct unwind_reader *r, const Elf64_Ehdr *eh, struct unw
 		return false;
 	place->found = UNWIND_GO;
 	place->header = text.address;
+	place->text_offset = text.offset;
 	return true;
 }
 

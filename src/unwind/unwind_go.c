@@ -15,6 +15,8 @@
 #define HEAD_BYTES    72U
 #define FLAG_TOPFRAME 1U
 #define FLAG_SPWRITE  2U
+#define TOP_BYTES     4096U
+#define SMALL_BYTES   64U /* what returns from a signal is smaller */
 
 int unwind_go_open(struct unwind_go *go, struct unwind_reader *reader,
 		   const struct unwind_place *place)
@@ -26,7 +28,8 @@ int unwind_go_open(struct unwind_go *go, struct unwind_reader *reader,
 	unwind_seek(&c, reader, place->offset, place->offset + place->bytes);
 	magic = unwind_get32(&c);
 	unwind_skip(&c, 2);
-	*go = (struct unwind_go){.reader = reader, .end = place->offset + place->bytes};
+	*go = (struct unwind_go){
+		.reader = reader, .place = place, .end = place->offset + place->bytes};
 	go->quantum = unwind_get8(&c);
 	if (unwind_get8(&c) != 8 || (magic != MAGIC_118 && magic != MAGIC_120))
 		return -EBADMSG;
@@ -45,6 +48,23 @@ int unwind_go_open(struct unwind_go *go, struct unwind_reader *reader,
 	go->steps = place->offset + steps;
 	go->functions = place->offset + functions;
 	return 0;
+}
+
+/* mov $15,%rax; syscall: what a signal handler returns to. */
+static bool is_restorer(struct unwind_go *go, uint64_t start, uint64_t end)
+{
+	static const uint8_t code[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
+	uint64_t at = start - go->place->header + go->place->text_offset;
+	struct unwind_cursor c;
+	bool is_same = true;
+
+	if (end - start > SMALL_BYTES || start < go->place->header ||
+	    at > go->reader->source->bytes - sizeof(code))
+		return false;
+	unwind_seek(&c, go->reader, at, at + sizeof(code));
+	for (size_t i = 0; i < sizeof(code); i++)
+		is_same &= unwind_get8(&c) == code[i];
+	return is_same && !c.err;
 }
 
 bool unwind_go_function(struct unwind_go *go, uint32_t i, uint64_t *ret_start, uint64_t *ret_end)
@@ -85,6 +105,13 @@ static struct fly_rule rule_of(uint64_t below, uint8_t flags)
 					      .ra_words = -1};
 	struct fly_rule rule = {.cfa = FLY_CFA_REG, .cfa_reg = FLY_X86_RSP, .ra_words = -1};
 
+	/* sigtramp, whom the kernel called: what it interrupted is behind it. */
+	if ((flags & (FLAG_TOPFRAME | FLAG_SPWRITE)) == FLAG_TOPFRAME && below > 8 &&
+	    below < TOP_BYTES) {
+		rule.offset = (__s32)below + 8;
+		rule.fp = FLY_FP_LOST;
+		return rule;
+	}
 	if (flags & FLAG_TOPFRAME)
 		return (struct fly_rule){.cfa = FLY_CFA_STOP};
 	if (flags & FLAG_SPWRITE || (below && below != 8))
@@ -102,12 +129,17 @@ bool unwind_go_run(struct unwind_go *go, uint32_t i, uint64_t start, uint64_t en
 		   void (*row)(void *ctx, uint64_t address, const struct fly_rule *rule), void *ctx)
 {
 	static const struct fly_rule unsupported = {.cfa = FLY_CFA_UNSUPPORTED};
+	static const struct fly_rule signal = {.cfa = FLY_CFA_SIGNAL};
 	struct unwind_cursor c;
 	struct fly_rule rule;
 	uint64_t steps, pc = start;
 	uint64_t below = UINT64_MAX; /* -1 */
 	uint8_t flags;
 
+	if (is_restorer(go, start, end)) {
+		row(ctx, start - 1, &signal);
+		return true;
+	}
 	if (!read_function(go, i, &steps, &flags)) {
 		row(ctx, start, &unsupported);
 		return false;

@@ -72,7 +72,7 @@ static void headers_write(void)
 /* Functions of 0x40 bytes: without a frame; with one; called by nobody; with a stack of its own. */
 static void image_write(uint32_t magic)
 {
-	static const uint8_t flags[FUNCTIONS] = {0, 0, 1, 2};
+	static const uint8_t flags[FUNCTIONS] = {0, 0, 5, 6}; /* 4: assembler */
 	/* Zigzag change, length: 0 throughout; 0, 8, 0x48, 0 and padding. */
 	static const uint8_t none[] = {2, 0x40, 0};
 	static const uint8_t frame[] = {2, 1, 16, 3, 0x80, 1, 0x20, 0x8f, 1, 4, 0};
@@ -146,6 +146,7 @@ static void check_rows(uint32_t magic)
 	expect(t, 0x64, FLY_X86_RSP, 8, FLY_FP_SAME);
 	assert_int_equal(unwind_table_find(t, TEXT + 0x80, &r), FLY_FIND_RULE);
 	assert_int_equal(r.cfa, FLY_CFA_STOP);
+	expect(t, 0x84, FLY_X86_RSP, 0x50, FLY_FP_LOST);
 	expect(t, 0xc0, FLY_X86_RBP, 16, FLY_FP_AT_CFA);
 	assert_int_equal(unwind_table_find(t, TEXT + 0x100, &r), FLY_FIND_RULE);
 	assert_int_equal(r.cfa, FLY_CFA_NONE);
@@ -158,6 +159,26 @@ static void unwind_go__functions__have_their_rows(void **state)
 	(void)state;
 	check_rows(0xfffffff0U);
 	check_rows(0xfffffff1U);
+}
+
+/* Its address is what the handler returns to, so it is looked up one byte below. */
+static void unwind_go__what_returns_from_a_signal__is_known_by_its_code(void **state)
+{
+	struct unwind_table *t;
+	struct fly_rule r;
+
+	(void)state;
+	image_write(0xfffffff1U);
+	memcpy(image + 0x1040, "\x48\xc7\xc0\x0f\0\0\0\x0f\x05", 9);
+	t = build();
+	expect(t, 0x3e, FLY_X86_RSP, 8, FLY_FP_SAME);
+	for (uint64_t at = 0x3f; at < 0x50; at++) {
+		assert_int_equal(unwind_table_find(t, TEXT + at, &r), FLY_FIND_RULE);
+		assert_int_equal(r.cfa, FLY_CFA_SIGNAL);
+	}
+	assert_int_equal(unwind_table_find(t, TEXT + 0x80, &r), FLY_FIND_RULE);
+	assert_int_equal(r.cfa, FLY_CFA_STOP);
+	unwind_table_free(t);
 }
 
 /* Go before 1.25 says itself where its text begins. */
@@ -227,6 +248,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(unwind_go__functions__have_their_rows),
+		cmocka_unit_test(unwind_go__what_returns_from_a_signal__is_known_by_its_code),
 		cmocka_unit_test(unwind_go__a_text_that_the_table_gives__is_taken),
 		cmocka_unit_test(unwind_go__what_cannot_be__is_refused),
 		cmocka_unit_test(unwind_go__damage__ends_well),
