@@ -121,6 +121,20 @@ def test_kernels__rig__boots_and_hands_files_back(kernel, compiled, out):
     assert hashlib.sha256(data).hexdigest() == guest.text("random.sha256").strip()
 
 
+def test_kernels__walks_by_tables__are_right_and_in_budget(kernel, out):
+    names = ["test_kernel_unwind", "test_kernel_states"]
+    subprocess.run(["ninja", "-C", BUILD, *(f"tests/{name}" for name in names)], check=True,
+                   stdout=subprocess.DEVNULL)
+    library = subprocess.run([os.environ.get("CC", "cc"), "-print-file-name=libgcc_s.so.1"], check=True,
+                             stdout=subprocess.PIPE, text=True).stdout.strip()
+    files = [*(BUILD / "tests" / name for name in names), "/bin/true",
+             f"{Path(library).resolve()}=/lib/x86_64-linux-gnu/libgcc_s.so.1"]
+    guest = Guest(kernel, "guest-unwind.sh", files, out / "unwind")
+    assert guest.text("test_kernel_unwind.status").strip() == "0", guest.text("test_kernel_unwind.out")
+    said = guest.text("test_kernel_states.out")
+    assert "[       OK ] kernel_states__programs__are_in_budget" in said, said
+
+
 def test_kernels__doctor__finds_nothing_missing(recorded):
     status, said = recorded.step("doctor")
     assert status == 0, said
