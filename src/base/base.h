@@ -69,6 +69,7 @@ enum mem_part {
 	MEM_PROCESS,
 	MEM_KERNEL,
 	MEM_AGENT,
+	MEM_TABLES,
 	MEM_PARTS,
 };
 void *mem_alloc(enum mem_part part, size_t bytes);		 /* zeroed */
