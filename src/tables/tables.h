@@ -100,14 +100,16 @@ void tables_refused(struct tables *t, uint64_t key, enum tables_refusal refusal,
 
 /* ---------------------------------------------------------------- processes */
 
-/* Enters a process or replaces its mappings (sorted by start, without overlap, at most
- * FLY_MAPPINGS_MAX). -ENOSPC: there is no memory or no entry for it; it is remembered and room is
- * made by the next tick, if its samples are worth it. */
-int tables_process_put(struct tables *t, uint32_t tgid, uint64_t start_ns,
-		       const struct fly_mapping *mappings, uint32_t count, uint64_t now_ns);
-/* A child with the mappings of its parent. -ENOENT: the parent is not entered. */
-int tables_process_copy(struct tables *t, uint32_t parent, uint32_t tgid, uint64_t start_ns,
-			uint64_t now_ns);
+struct tables_entry {
+	uint32_t tgid;
+	uint32_t like; /* a process whose mappings may be the same (its parent): shared then; 0 */
+	uint64_t start_ns;
+	const struct fly_mapping *mappings; /* sorted by start, without overlap */
+	uint32_t count;			    /* 1 to FLY_MAPPINGS_MAX */
+};
+/* Enters a process or replaces its mappings. -ENOSPC: there is no memory or no entry for it; room
+ * is made by the next tick if its samples are worth it, so try again after. */
+int tables_process_put(struct tables *t, const struct tables_entry *entry, uint64_t now_ns);
 bool tables_process_find(const struct tables *t, uint32_t tgid, uint64_t *ret_start_ns);
 /* A sample of it was taken; counted also while it is not entered. */
 void tables_process_sampled(struct tables *t, uint32_t tgid, uint64_t now_ns);

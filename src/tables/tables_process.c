@@ -192,63 +192,53 @@ static int process_enter(struct tables *t, struct tables_process *p, struct tabl
 	return 0;
 }
 
-int tables_process_put(struct tables *t, uint32_t tgid, uint64_t start_ns,
-		       const struct fly_mapping *mappings, uint32_t count, uint64_t now_ns)
+static bool is_equal(const struct tables *t, const struct tables_process *p,
+		     const struct fly_mapping *mappings, uint32_t count)
 {
+	return p && p->maps && p->maps->count == count &&
+	       memcmp(mappings_of(t, p->maps), mappings, count * sizeof(*mappings)) == 0;
+}
+
+/* Those of another process when they are the same, else new ones. */
+static int maps_find(struct tables *t, const struct tables_process *like,
+		     const struct fly_mapping *mappings, uint32_t count, struct tables_maps **ret)
+{
+	if (!is_equal(t, like, mappings, count))
+		return maps_new(t, mappings, count, ret);
+	*ret = like->maps;
+	return 0;
+}
+
+int tables_process_put(struct tables *t, const struct tables_entry *entry, uint64_t now_ns)
+{
+	uint32_t count = entry->count;
 	struct tables_process *p;
 	struct tables_maps *maps;
 	int err;
 
 	if (!count || count > FLY_MAPPINGS_MAX)
 		return -EINVAL;
-	p = process_make(t, tgid);
+	p = process_make(t, entry->tgid);
 	if (!p)
 		return -ENOMEM;
-	if (p->maps && p->start_ns == start_ns && p->maps->count == count &&
-	    memcmp(mappings_of(t, p->maps), mappings, count * sizeof(*mappings)) == 0)
+	if (p->start_ns == entry->start_ns && is_equal(t, p, entry->mappings, count))
 		return 0;
-	if (p->maps && p->start_ns != start_ns) {
+	if (p->maps && p->start_ns != entry->start_ns) {
 		process_leave(t, p);
 		p->heat = p->gone_ds = 0;
 	}
-	p->start_ns = start_ns;
+	p->start_ns = entry->start_ns;
 	p->touched_ns = now_ns;
 	if (!p->maps && !make_entry(t, p, now_ns)) {
 		t->stats.short_of_memory++;
 		return -ENOSPC;
 	}
-	err = maps_new(t, mappings, count, &maps);
+	err = maps_find(t, process_get(t, entry->like), entry->mappings, count, &maps);
 	if (!err)
 		return process_enter(t, p, maps);
 	if (err == -ENOSPC)
 		p->short_words = count * FLY_MAPPING_WORDS;
 	return err;
-}
-
-int tables_process_copy(struct tables *t, uint32_t parent, uint32_t tgid, uint64_t start_ns,
-			uint64_t now_ns)
-{
-	struct tables_process *from = process_get(t, parent), *p;
-	struct tables_maps *maps;
-
-	if (!from || !from->maps)
-		return -ENOENT;
-	maps = from->maps;
-	p = process_make(t, tgid);
-	if (!p)
-		return -ENOMEM;
-	maps->users++; /* while its owner may be put out */
-	process_leave(t, p);
-	p->start_ns = start_ns;
-	p->touched_ns = now_ns;
-	p->heat = 0;
-	if (!make_entry(t, p, now_ns)) {
-		maps->users--;
-		maps_drop(t, maps, true);
-		return -ENOSPC;
-	}
-	maps->users--;
-	return process_enter(t, p, maps);
 }
 
 bool tables_process_find(const struct tables *t, uint32_t tgid, uint64_t *ret_start_ns)

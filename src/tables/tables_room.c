@@ -405,6 +405,8 @@ void tables_room_give_back(struct tables *t, uint64_t now_ns)
 		if (t->memory_wait_ns > MEMORY_NS_MAX)
 			t->memory_wait_ns = MEMORY_NS_MAX;
 		t->memory_ns = now_ns + t->memory_wait_ns;
+	} else if (now_ns >= t->memory_ns) {
+		t->memory_wait_ns = 0;
 	}
 	if (t->space.segment_count < 2 || now_ns < t->thin_ns + THIN_NS ||
 	    now_ns < t->short_ns + QUIET_NS)
