@@ -25,4 +25,7 @@ enum fly_unnamed {
 	FLY_UNNAMED_COUNT,
 };
 
+/* What a walk by frame pointers says when it was lost (FLY_STATE_NEAR_BASE). */
+#define FLY_CUTS_OF_NEAR_BASE (1u << FLY_CUT_FRAME_POINTER_LOST | 1u << FLY_CUT_PROCESS_NOT_TRACKED)
+
 #endif

@@ -260,6 +260,16 @@ static bool is_c_library(struct intake *in, int32_t tracker_file)
 	       !strncmp(name, "ld-musl", 7);
 }
 
+/* Why a walk went astray that came upon a frame which lies nowhere. */
+static enum fly_cut lost_reason(const struct intake *in, const struct fly_sample *s)
+{
+	if (s->state & FLY_STATE_TABLES)
+		return FLY_CUT_MAPPING_ABSENT;
+	if (in->opt.unwinding && !(s->state & FLY_STATE_PRESSURE))
+		return FLY_CUT_PROCESS_NOT_TRACKED;
+	return FLY_CUT_FRAME_POINTER_LOST;
+}
+
 /*
  * Locations of the user frames. A caller in no executable mapping is not a caller: the chain of
  * frame pointers was lost before it, so the stack is cut there and says so. Returns how many were
@@ -279,11 +289,13 @@ static int place_user(struct intake *in, const struct fly_sample *s, int64_t pro
 		int64_t location;
 
 		process_place(in->opt.tracker, process, pc, &place);
+		if (place.file >= 0)
+			unwinding_frame(in->opt.unwinding, place.file, place.file_offset);
 		if (place.file < 0 && place.unnamed == FLY_UNNAMED_MAPPING_UNKNOWN) {
 			*ret_unplaced = true;
 			if (i) {
 				sample->cut &= ~(1u << FLY_CUT_DEPTH_LIMIT);
-				sample->cut |= 1u << FLY_CUT_FRAME_POINTER_LOST;
+				sample->cut |= 1u << lost_reason(in, s);
 				was_lost = true;
 				break;
 			}
@@ -298,7 +310,7 @@ static int place_user(struct intake *in, const struct fly_sample *s, int64_t pro
 	 * In a static program that is known by the name of the outermost frame, later. */
 	sample->is_near_base = (s->state & FLY_STATE_NEAR_BASE) && !was_lost;
 	if (sample->is_near_base && is_c_library(in, outermost))
-		sample->cut &= ~(1u << FLY_CUT_FRAME_POINTER_LOST);
+		sample->cut &= ~FLY_CUTS_OF_NEAR_BASE;
 	return n;
 }
 
@@ -382,6 +394,7 @@ static void sample_event(struct intake *in, const struct fly_sample *s)
 		sample_count(in, s, -ENOMEM);
 		return;
 	}
+	unwinding_sample(in->opt.unwinding, s);
 	is_settled = process_is_settled(in->opt.tracker, process);
 	if (is_settled)
 		err = sample_add(in, s, process, true);

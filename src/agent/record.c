@@ -53,6 +53,7 @@ struct recording {
 	struct lines *lines;
 	struct jit *jit;
 	struct intake *intake;
+	struct unwinding *unwinding;
 	struct kernel *kernel;
 	struct command command;
 	struct profile_run run;
@@ -164,15 +165,20 @@ static int make_parts(struct recording *r, struct why *why)
 		.period_ns = 1000000000ULL / r->opt->kernel.hz,
 		.command_line = r->opt->command_line,
 	};
-	struct process_options process = {.helpers = r->helpers, .no_files = r->opt->no_symbols};
+	struct process_options process = {.helpers = r->helpers,
+					  .no_files = r->opt->no_symbols,
+					  .changed = unwinding_changed,
+					  .changed_ctx = r->unwinding};
 	struct naming_options naming = {.helpers = r->helpers, .no_symbols = r->opt->no_symbols};
 	struct debugfiles_options debug = {.helpers = r->helpers, .fetch = r->fetch};
 	struct jit_options jit = {.helpers = r->helpers, .no_symbols = r->opt->no_symbols};
 	struct lines_options lines = {.helpers = r->opt->no_inlines ? NULL : r->helpers};
-	struct intake_options intake = {.depth = (uint16_t)r->opt->kernel.depth};
+	struct intake_options intake = {.depth = (uint16_t)r->opt->kernel.depth,
+					.unwinding = r->unwinding};
 
 	if (process_tracker_new(&process, &r->tracker) || profile_new(&profile, &r->profile))
 		return why_set(why, -ENOMEM, "out of memory");
+	unwinding_follow(r->unwinding, r->tracker);
 	naming.tracker = debug.tracker = jit.tracker = intake.tracker = r->tracker;
 	naming.profile = debug.profile = jit.profile = intake.profile = r->profile;
 	intake.realtime_offset_ns = r->realtime_offset_ns;
@@ -291,6 +297,9 @@ static int start(struct recording *r, struct why *why)
 	struct helpers_options helpers = {0};
 	int err;
 
+	/* Tables are made from files. */
+	if (r->opt->no_symbols)
+		kernel.unwinder = FLY_UNWIND_FRAME_POINTERS;
 	err = open_targets(r, &kernel, why);
 	if (!err)
 		err = kernel_plan(&kernel, &r->memory, why);
@@ -306,6 +315,8 @@ static int start(struct recording *r, struct why *why)
 	}
 	if (!err)
 		err = kernel_open(&kernel, &r->kernel, why);
+	if (!err && kernel.unwinder == FLY_UNWIND_TABLES)
+		err = unwinding_open(r->kernel, &kernel, r->helpers, &r->unwinding);
 	if (err == -EBADF && r->opt->cgroup)
 		why_prefix(why, "--cgroup %s", r->opt->cgroup);
 	if (!err && !r->opt->no_symbols)
@@ -322,6 +333,8 @@ static int start(struct recording *r, struct why *why)
 		return err;
 	for (size_t i = 0; i < r->opt->pid_count; i++)
 		process_want_scan(r->tracker, (uint32_t)r->opt->pids[i]);
+	for (size_t i = 0; i < r->opt->pid_count; i++)
+		unwinding_want(r->unwinding, (uint32_t)r->opt->pids[i]);
 	r->start_ns = clock_monotonic_ns();
 	r->start_realtime_ns = (uint64_t)((int64_t)r->start_ns + r->realtime_offset_ns);
 	err = kernel_start(r->kernel, why);
@@ -432,6 +445,7 @@ static void turn(struct recording *r, uint64_t now, bool is_final)
 	poll_helpers(r);
 	process_tick(r->tracker, now);
 	intake_flush(r->intake, now, false);
+	unwinding_step(r->unwinding, now);
 	if (now >= r->next_ask_ns) {
 		r->next_ask_ns = now + ASK_EVERY_NS;
 		naming_ask(r->naming);
@@ -451,7 +465,7 @@ static void turn(struct recording *r, uint64_t now, bool is_final)
 static int wait_ms(const struct recording *r, uint64_t now)
 {
 	uint64_t end = r->start_ns + r->opt->duration_ns;
-	int most = kernel_poll_ms(r->kernel, POLL_MS);
+	int most = unwinding_poll_ms(r->unwinding, kernel_poll_ms(r->kernel, POLL_MS));
 
 	if (r->opt->duration_ns && end - now < (uint64_t)most * 1000000)
 		return (int)((end - now + 999999) / 1000000);
@@ -638,6 +652,7 @@ static int write_outputs(struct recording *r)
 
 static void report(const struct recording *r, const struct helpers_stats *helpers, int own_status)
 {
+	struct unwinding_stats unwinding;
 	struct summary s = {
 		.options = r->opt,
 		.profile = r->profile,
@@ -652,6 +667,9 @@ static void report(const struct recording *r, const struct helpers_stats *helper
 		.file_count = r->written_count,
 	};
 
+	unwinding_stats_get(r->unwinding, &unwinding);
+	if (r->unwinding)
+		s.unwinding = &unwinding;
 	if (!r->opt->json)
 		summary_print(&s, stderr);
 	else if (summary_print_json(&s, stdout))
@@ -714,6 +732,7 @@ static void recording_done(struct recording *r)
 	naming_free(r->naming);
 	lines_free(r->lines);
 	process_tracker_free(r->tracker);
+	unwinding_free(r->unwinding);
 	profile_free(r->profile);
 	for (size_t i = 0; i < r->output_count; i++)
 		output_abandon(r->outputs[i]);

@@ -4,6 +4,7 @@
 #define FLYBALL_AGENT_RECORD_PRIVATE_H
 
 #include "agent/agent.h"
+#include "agent/unwinding.h"
 #include "helpers/helpers.h"
 #include "helpers/helpers_fetch.h"
 #include "kernel/kernel_calibrate.h"
@@ -15,13 +16,19 @@ struct jit;
 struct lines;
 struct naming;
 
+/* ---------------------------------------------------------------- unwinding_kernel.c */
+/* With FLY_UNWIND_TABLES. */
+int unwinding_open(struct kernel *kernel, const struct kernel_options *options,
+		   struct helpers *helpers, struct unwinding **ret);
+
 /* ---------------------------------------------------------------- intake.c: events to samples */
 struct intake_options {
 	struct process_tracker *tracker;
 	struct profile *profile;
 	struct naming *naming;
 	struct jit *jit;
-	int64_t realtime_offset_ns; /* one for the whole recording: timestamps never leave it */
+	struct unwinding *unwinding; /* NULL: frame pointers alone */
+	int64_t realtime_offset_ns;  /* one for the whole recording: timestamps never leave it */
 	uint16_t depth;
 };
 struct intake_counts {
@@ -180,7 +187,8 @@ struct summary {
 	const struct kernel_memory *memory;
 	const struct cost *cost;
 	const struct helpers_stats *helpers;
-	int own_status;	 /* of flyball itself */
+	const struct unwinding_stats *unwinding; /* NULL: frame pointers alone */
+	int own_status;				 /* of flyball itself */
 	int exit_status; /* of the command, shell convention; -1: still running or none */
 	const char *const *files;
 	size_t file_count;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* flyball plan: the kernel memory a recording would use, map by map. Creates nothing. */
 #include "cli.h"
+#include "cli_unwinder.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -9,13 +10,26 @@
 
 #include "agent/agent.h"
 
-enum { KEY_RING = 256, KEY_KERNEL_MEMORY, KEY_CPUS, KEY_JSON, KEY_DEPTH, KEY_FILTERED };
+enum {
+	KEY_RING = 256,
+	KEY_KERNEL_MEMORY,
+	KEY_CPUS,
+	KEY_JSON,
+	KEY_DEPTH,
+	KEY_FILTERED,
+	KEY_UNWIND,
+	KEY_TABLE_MEMORY,
+	KEY_PROCESSES
+};
 
 static const struct argp_option plan_options[] = {
 	{"ring", KEY_RING, "SIZE", 0, "Ring buffer, a power of two (default 1MiB)", 0},
 	{"kernel-memory", KEY_KERNEL_MEMORY, "SIZE", 0,
 	 "Budget (default: 2.5 % of RAM, at most 64MiB)", 0},
 	{"depth", KEY_DEPTH, "N", 0, "User frames kept, 1 to 1024 (default 1024)", 0},
+	{"unwind", KEY_UNWIND, "WAY", 0, "tables (default) or frame-pointers", 0},
+	{"table-memory", KEY_TABLE_MEMORY, "SIZE", 0, "For unwind tables, a multiple of 2MiB", 0},
+	{"processes", KEY_PROCESSES, "N", 0, "Processes the walker knows at a time", 0},
 	{"cpus", KEY_CPUS, "N", 0, "As if the machine had N CPUs", 0},
 	{"filtered", KEY_FILTERED, NULL, 0, "As with -p or a command, not -a", 0},
 	{"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
@@ -24,7 +38,7 @@ static const struct argp_option plan_options[] = {
 
 struct parsed {
 	struct kernel_options opt;
-	bool json;
+	bool json, has_table_memory;
 	int status;
 };
 
@@ -59,6 +73,16 @@ static error_t plan_parse(int key, char *arg, struct argp_state *state)
 		break;
 	case KEY_DEPTH:
 		p->status = parse_count("--depth", arg, FLY_MAX_FRAMES, &p->opt.depth);
+		break;
+	case KEY_UNWIND:
+		p->status = cli_unwinder_parse("plan", arg, &p->opt);
+		break;
+	case KEY_TABLE_MEMORY:
+		p->has_table_memory = true;
+		p->status = parse_size("--table-memory", arg, &p->opt.table_bytes);
+		break;
+	case KEY_PROCESSES:
+		p->status = parse_count("--processes", arg, UINT32_MAX, &p->opt.processes);
 		break;
 	case KEY_CPUS:
 		p->status = parse_count("--cpus", arg, 8192, &p->opt.cpus);
@@ -125,8 +149,10 @@ int cli_plan(int argc, char **argv)
 	int err, status;
 
 	kernel_options_init(&p.opt);
+	p.opt.unwinder = FLY_UNWIND_TABLES;
 	if (!cli_parse("plan", &plan_argp, argc, argv, 0, &p, &p.status, &status))
 		return status;
+	cli_unwinder_fit(&p.opt, p.has_table_memory);
 	if (kernel_options_check(&p.opt, &why))
 		return cli_usage_error("plan", "%s", why.text);
 	err = kernel_plan(&p.opt, &memory, &why);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* flyball record: turns the command line into agent_record_options. */
 #include "cli.h"
+#include "cli_unwinder.h"
 
 #include <argp.h>
 #include <errno.h>
@@ -21,6 +22,9 @@ enum {
 	KEY_DEPTH = 256,
 	KEY_RING,
 	KEY_KERNEL_MEMORY,
+	KEY_UNWIND,
+	KEY_TABLE_MEMORY,
+	KEY_PROCESSES,
 	KEY_PER_THREAD,
 	KEY_NO_KERNEL,
 	KEY_NO_SYMBOLS,
@@ -66,6 +70,16 @@ static const struct argp_option record_options[] = {
 	{"ring", KEY_RING, "SIZE", 0, "Ring buffer, a power of two (default 1MiB)", 2},
 	{"kernel-memory", KEY_KERNEL_MEMORY, "SIZE", 0,
 	 "Budget of kernel memory (default: 2.5 % of RAM, at most 64MiB)", 2},
+	{"unwind", KEY_UNWIND, "WAY", 0,
+	 "Walk user stacks by tables (made from call frame information; the default) or by "
+	 "frame-pointers alone",
+	 2},
+	{"table-memory", KEY_TABLE_MEMORY, "SIZE", 0,
+	 "Kernel memory for these tables, a multiple of 2MiB (default 8MiB, at most half of "
+	 "--kernel-memory)",
+	 2},
+	{"processes", KEY_PROCESSES, "N", 0, "Processes the walker knows at a time (default 4096)",
+	 2},
 	{NULL, 0, NULL, 0, "Output:", 3},
 	{"output", 'o', "FILE", 0,
 	 "Write .html, .pb.gz, .folded, .otlp or .json by the name; - is folded text on stdout; "
@@ -79,7 +93,7 @@ static const struct argp_option record_options[] = {
 
 struct parsed {
 	struct agent_record_options opt;
-	bool all, has_output, wants_debuginfod;
+	bool all, has_output, wants_debuginfod, has_table_memory;
 	int verbose;
 	int status; /* usage error that was said */
 };
@@ -162,6 +176,13 @@ static int parse_option(int key, char *arg, struct parsed *p)
 		return parse_size("--ring", arg, &p->opt.kernel.ring_bytes);
 	case KEY_KERNEL_MEMORY:
 		return parse_size("--kernel-memory", arg, &p->opt.kernel.budget_bytes);
+	case KEY_UNWIND:
+		return cli_unwinder_parse("record", arg, &p->opt.kernel);
+	case KEY_TABLE_MEMORY:
+		p->has_table_memory = true;
+		return parse_size("--table-memory", arg, &p->opt.kernel.table_bytes);
+	case KEY_PROCESSES:
+		return parse_number("--processes", arg, 1, UINT32_MAX, &p->opt.kernel.processes);
 	case KEY_NO_KERNEL:
 		p->opt.kernel.no_kernel = true;
 		return 0;
@@ -305,6 +326,7 @@ int cli_record(int argc, char **argv)
 	int status;
 
 	kernel_options_init(&p.opt.kernel);
+	p.opt.kernel.unwinder = FLY_UNWIND_TABLES;
 	if (!cli_parse("record", &record_argp, argc, argv, ARGP_IN_ORDER, &p, &p.status, &status))
 		return status;
 	status = check_together(&p);
@@ -312,6 +334,7 @@ int cli_record(int argc, char **argv)
 		status = find_servers(&p);
 	if (status)
 		return status;
+	cli_unwinder_fit(&p.opt.kernel, p.has_table_memory);
 	if (kernel_options_check(&p.opt.kernel, &why))
 		return cli_usage_error("record", "%s", why.text);
 	if (!p.opt.output_count && !p.opt.json)

@@ -63,6 +63,7 @@ static bool is_worth_another_try(uint32_t unnamed)
 
 static void file_fail(struct process_tracker *t, struct file *f, uint32_t unnamed)
 {
+	t->stats.inspected++;
 	f->pub.state = PROCESS_FILE_FAILED;
 	f->pub.unnamed = unnamed ? unnamed : FLY_UNNAMED_FILE_GONE;
 	f->retry.next_ns = t->now_ns + retry_steps[f->retry.step];
@@ -132,6 +133,7 @@ static void inspect_done(void *ctx, const struct helpers_result *result)
 		return;
 	}
 	f->pub.info = *result->info;
+	t->stats.inspected++;
 	f->pub.state = PROCESS_FILE_READY;
 	f->pub.unnamed = FLY_UNNAMED_NONE;
 	find_same(t, f);

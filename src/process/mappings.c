@@ -169,7 +169,7 @@ static void take_fold(struct process_maps *maps, const struct fold *out)
 	maps->is_full = out->count == PROCESS_MAPPINGS_MAX;
 }
 
-static int fold_log(struct process_maps *maps)
+int process_maps_fold(struct process_maps *maps)
 {
 	struct process_mapping *copy;
 	struct fold out = {0};
@@ -232,9 +232,9 @@ int process_maps_add(struct process_maps **pmaps, const struct process_mapping *
 	if (maps->is_full)
 		return -ENOSPC;
 	if (maps->count - maps->sorted >= LOG_MIN && maps->count - maps->sorted >= maps->sorted)
-		fold_log(maps);
+		process_maps_fold(maps);
 	if (maps->count == PROCESS_MAPPINGS_MAX) {
-		err = fold_log(maps);
+		err = process_maps_fold(maps);
 		if (err)
 			return err;
 		if (maps->is_full || maps->count == PROCESS_MAPPINGS_MAX) {
@@ -264,7 +264,7 @@ const struct process_mapping *process_maps_find(struct process_maps *maps, uint6
 	if (!maps)
 		return NULL;
 	if (maps->count - maps->sorted > LOG_LINEAR)
-		fold_log(maps);
+		process_maps_fold(maps);
 	for (size_t i = maps->count; i > maps->sorted; i--) {
 		if (covers(&maps->items[i - 1], address))
 			return &maps->items[i - 1];
@@ -318,7 +318,7 @@ int process_maps_replace(struct process_maps *maps, const struct process_mapping
 bool process_maps_equal(struct process_maps *maps, const struct process_mapping *items,
 			size_t count)
 {
-	if (fold_log(maps) || maps->count != count)
+	if (process_maps_fold(maps) || maps->count != count)
 		return false;
 	for (size_t i = 0; i < count; i++) {
 		const struct process_mapping *a = &maps->items[i], *b = &items[i];

@@ -19,6 +19,7 @@ struct process_mapping {
 	uint64_t time_ns; /* when it was mapped, or asked for by the scan that found it */
 	int32_t file;
 	uint32_t rank; /* while folding: the higher hides the lower */
+	uint32_t samples;
 };
 
 struct process_maps {
@@ -48,6 +49,8 @@ const struct process_mapping *process_maps_find(struct process_maps *maps, uint6
 int process_maps_replace(struct process_maps *maps, const struct process_mapping *found,
 			 size_t count, uint64_t since_ns, bool keep_old);
 
+/* Folds the log in: items are sorted then, and do not overlap. */
+int process_maps_fold(struct process_maps *maps);
 /* Whether it holds just these, in this order. */
 bool process_maps_equal(struct process_maps *maps, const struct process_mapping *items,
 			size_t count);

@@ -34,10 +34,19 @@
 
 struct process_tracker;
 
+enum process_change {
+	PROCESS_EXECUTED, /* another program; what it maps is known from now on */
+	PROCESS_MAPPED,	  /* its mappings changed */
+	PROCESS_ENDED,
+};
+
 struct process_options {
 	struct helpers *helpers; /* NULL: no scans, no opens (tests) */
 	bool no_files;		 /* --no-symbols: hold and inspect nothing */
 	const char *proc; /* directory whose names tell who lives; NULL: "/proc". Only listed */
+	/* Told of every live process, from inside the calls below; it must not call back. */
+	void (*changed)(void *ctx, uint32_t tgid, enum process_change change);
+	void *changed_ctx;
 };
 
 int process_tracker_new(const struct process_options *options, struct process_tracker **ret);
@@ -108,6 +117,21 @@ struct process_info {
 };
 void process_get(const struct process_tracker *t, int64_t process, struct process_info *ret);
 
+/* All executable mappings of a process, as of the last event given. */
+struct process_extent {
+	uint64_t start, end, offset; /* offset in the file, of start */
+	int32_t file;		     /* -1: anonymous; -2: a file that could not be entered */
+	uint32_t samples;	     /* frames that process_place found there */
+};
+struct process_extents {
+	uint64_t start_ns; /* exact, or 0: not known yet */
+	uint32_t parent_tgid;
+	size_t count;
+	const struct process_extent *items; /* by address, until the next call */
+};
+/* -ESRCH: there is no such live process; -ENOMEM. */
+int process_extents_get(struct process_tracker *t, uint32_t tgid, struct process_extents *ret);
+
 enum process_file_state {
 	PROCESS_FILE_UNSEEN,
 	PROCESS_FILE_ASKED,
@@ -135,6 +159,7 @@ void process_file_want(struct process_tracker *t, int32_t file);
 struct process_stats {
 	size_t live, ended, records, files;
 	uint64_t scans, scans_failed, holds, holds_failed, inspections, evicted;
+	uint64_t inspected; /* files that got their state READY or FAILED */
 };
 void process_stats_get(const struct process_tracker *t, struct process_stats *ret);
 

@@ -258,6 +258,7 @@ static void enter_scan(struct process_tracker *t, struct process *p, struct requ
 	if (!scan->mapping_count && !*scan->exe && p->maps && !p->maps->count)
 		p->is_kernel = true;
 	enter_mappings(t, p, r, scan);
+	process_tell(t, p, PROCESS_MAPPED);
 	tell_children(t, p, old_view);
 }
 

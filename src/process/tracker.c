@@ -77,6 +77,7 @@ void process_tracker_free(struct process_tracker *t)
 	process_cgroups_free(t);
 	process_files_free(t);
 	mem_free(MEM_PROCESS, t->records);
+	mem_free(MEM_PROCESS, t->extents);
 	strings_free(t->strings);
 	mem_free(MEM_PROCESS, t);
 }
@@ -101,6 +102,12 @@ void process_request_free(struct request *r)
 		DL_DELETE(r->tracker->requests, r);
 	process_maps_unref(r->maps);
 	mem_free(MEM_PROCESS, r);
+}
+
+void process_tell(struct process_tracker *t, const struct process *p, enum process_change change)
+{
+	if (t->opt.changed && p->is_listed)
+		t->opt.changed(t->opt.changed_ctx, p->who.tgid, change);
 }
 
 /* ---------------------------------------------------------------- entries */
@@ -177,6 +184,7 @@ void process_entry_end(struct process_tracker *t, struct process *p, uint64_t ti
 		return;
 	if (p->exec_ns)
 		enter_pending(t, p, 0, 0);
+	process_tell(t, p, PROCESS_ENDED);
 	p->is_ended = true;
 	p->ended_ns = time_ns;
 	p->wants_scan = false;
@@ -322,6 +330,7 @@ static void enter_pending(struct process_tracker *t, struct process *p, uint64_t
 	p->pending = NULL;
 	p->pending_count = p->pending_cap = 0;
 	p->exec_ns = 0;
+	process_tell(t, p, PROCESS_MAPPED);
 }
 
 static bool exec_is_late(const struct process *p, uint64_t now_ns)
@@ -374,10 +383,12 @@ void process_map(struct process_tracker *t, uint64_t time_ns, uint32_t tgid,
 	p->end_at_ns = p->leader_gone ? p->end_at_ns : 0;
 	if (exec_is_late(p, time_ns))
 		enter_pending(t, p, 0, 0);
-	if (p->exec_ns)
+	if (p->exec_ns) {
 		keep_pending(t, p, &raw);
-	else
-		enter_mapping(t, p, &raw, 0, 0);
+		return;
+	}
+	enter_mapping(t, p, &raw, 0, 0);
+	process_tell(t, p, PROCESS_MAPPED);
 }
 
 /* ---------------------------------------------------------------- fork, exit, comm, exec */
@@ -573,6 +584,7 @@ void process_exec(struct process_tracker *t, uint64_t time_ns, uint32_t tgid,
 	p->has_view = true;
 	enter_pending(t, p, exec->exe_dev, exec->exe_ino);
 	set_cgroup(t, p, exec->cgroup_id);
+	process_tell(t, p, PROCESS_EXECUTED);
 }
 
 void process_lost(struct process_tracker *t, uint64_t time_ns)
@@ -672,6 +684,7 @@ void process_place(struct process_tracker *t, int64_t process, uint64_t pc,
 			process_scan_unplaced(t, p);
 		return;
 	}
+	p->maps->items[m - p->maps->items].samples++;
 	if (m->file == PROCESS_FILE_ANONYMOUS)
 		ret->unnamed = FLY_UNNAMED_ANONYMOUS;
 	if (m->file < 0)
@@ -680,6 +693,39 @@ void process_place(struct process_tracker *t, int64_t process, uint64_t pc,
 	ret->unnamed = FLY_UNNAMED_NONE;
 	ret->file_offset = pc - m->start + m->offset;
 	process_file_sampled(t, p, m->file, m);
+}
+
+int process_extents_get(struct process_tracker *t, uint32_t tgid, struct process_extents *ret)
+{
+	const struct process *p = find_live(t, tgid);
+	void *extents = t->extents;
+	int err;
+
+	if (!p)
+		return -ESRCH;
+	*ret = (struct process_extents){.start_ns = p->has_exact_start ? p->who.start_ns : 0,
+					.parent_tgid = p->parent_tgid};
+	if (!p->maps || !p->maps->count)
+		return 0;
+	err = process_maps_fold(p->maps);
+	if (!err)
+		err = mem_grow(MEM_PROCESS, &extents, &t->extent_cap, p->maps->count,
+			       PROCESS_MAPPINGS_MAX, sizeof(*t->extents));
+	t->extents = extents;
+	if (err)
+		return err;
+	for (size_t i = 0; i < p->maps->count; i++) {
+		const struct process_mapping *m = &p->maps->items[i];
+
+		t->extents[i] = (struct process_extent){.start = m->start,
+							.end = m->end,
+							.offset = m->offset,
+							.file = m->file,
+							.samples = m->samples};
+	}
+	ret->items = t->extents;
+	ret->count = p->maps->count;
+	return 0;
 }
 
 bool process_is_settled(const struct process_tracker *t, int64_t process)

@@ -181,6 +181,8 @@ struct process_tracker {
 	uint32_t sweep;
 	uint64_t swept_ns;
 	bool has_waiting_files;
+	struct process_extent *extents; /* of process_extents_get */
+	size_t extent_cap;
 
 	struct request *requests;
 	struct process_stats stats;
@@ -195,6 +197,8 @@ bool process_is_same_start(const struct process *p, uint64_t start_ns, bool is_e
 uint32_t process_view_id(struct process_tracker *t, const struct view_key *key);
 /* 0, the empty text, when there is no memory for it. */
 uint32_t process_text_id(struct process_tracker *t, const char *text);
+/* Tells whoever asked to be told. */
+void process_tell(struct process_tracker *t, const struct process *p, enum process_change change);
 struct request *process_request_new(struct process_tracker *t);
 void process_request_free(struct request *r);
 

@@ -190,7 +190,7 @@ uint32_t profile_cut_bits(const struct profile *p, const struct profile_sample_k
 		return cut;
 	stack = profile_stack(p, key->stack, &frames);
 	if (frames && is_start_code(profile_text(p, p->location_rows[stack[frames - 1]].name)))
-		cut &= ~(1U << FLY_CUT_FRAME_POINTER_LOST);
+		cut &= ~FLY_CUTS_OF_NEAR_BASE;
 	return cut;
 }
 

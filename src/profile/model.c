@@ -394,7 +394,7 @@ int profile_sample_add(struct profile *p, const struct profile_sample *sample)
 
 	if (!sample_is_valid(p, sample))
 		return -EINVAL;
-	if (sample->is_near_base && sample->cut & 1U << FLY_CUT_FRAME_POINTER_LOST)
+	if (sample->is_near_base && sample->cut & FLY_CUTS_OF_NEAR_BASE)
 		key.cut |= PROFILE_NEAR_BASE;
 	comm = text_add(p, sample->comm, sample->comm ? strnlen(sample->comm, 16) : 0);
 	if (comm < 0)
