@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* summary: what a recording was, for people (text) and for programs (docs/record.schema.json). */
 #include "record_private.h"
+#include "summary_unwinding.h"
 
 #include <inttypes.h>
 #include <errno.h>
@@ -141,6 +142,8 @@ void summary_print(const struct summary *s, FILE *to)
 		seconds(s->run->duration_ns), s->run->cpus, s->run->hz, seconds(l->delivered_ns));
 	print_ledger(s, to);
 	print_stacks(s, to);
+	if (s->unwinding)
+		summary_unwinding_print(s->unwinding, to);
 	print_cost(s, to);
 	print_top(s, false, to);
 	print_top(s, true, to);
@@ -277,7 +280,7 @@ int summary_print_json(const struct summary *s, FILE *to)
 	for (size_t i = 0; i < s->file_count; i++)
 		json_array_append_new(files, json_text(s->files[i]));
 	o = json_pack(
-		"{s:o,s:o,s:o,s:o,s:i,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "duration_ns",
+		"{s:o,s:o,s:o,s:o,s:i,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "duration_ns",
 		number(s->run->duration_ns), "cpus", number(s->run->cpus), "hz", number(s->run->hz),
 		"command", json_command(s), "own_status", s->own_status, "exit_status",
 		s->exit_status >= 0 ? number((uint64_t)s->exit_status) : json_null(), "kinds",
@@ -285,7 +288,8 @@ int summary_print_json(const struct summary *s, FILE *to)
 		json_cost(s), "kernel_memory", json_memory(s->memory), "files", files, "helpers",
 		json_pack("{s:o,s:o,s:o}", "opener_restarts", number(s->helpers->opener_restarts),
 			  "reader_restarts", number(s->helpers->reader_restarts), "stuck",
-			  number(s->helpers->stuck)));
+			  number(s->helpers->stuck)),
+		"unwinding", s->unwinding ? summary_unwinding_json(s->unwinding) : json_null());
 	if (!o)
 		return -ENOMEM;
 	err = json_dumpf(o, to, JSON_COMPACT | JSON_PRESERVE_ORDER) ? -EIO : 0;

@@ -22,6 +22,7 @@
 
 #define MS		 1000000ULL
 #define END_NS		 (50 * MS)   /* from a process's end to its last tick, at most */
+#define LARGE		 256	     /* mappings */
 #define LARGE_NS	 (64 * 1000) /* per mapping, between two times of a large process */
 #define ALLOWANCE_NS	 2000000000LL
 #define ALLOWANCE_SHARE	 50	/* of the time that passes, one in so many */
@@ -407,7 +408,7 @@ static void enter(struct unwinding *u, struct known *k)
 	entry.count = (uint32_t)make_mappings(u, k, &all);
 	entry.mappings = u->mappings;
 	k->has_asked = false;
-	k->next_ns = u->now_ns + all.count * LARGE_NS;
+	k->next_ns = all.count > LARGE ? u->now_ns + all.count * LARGE_NS : 0;
 	if (entry.count)
 		(void)tables_process_put(u->tables, &entry, u->now_ns);
 }

@@ -265,8 +265,8 @@ static bool is_usable(const struct tables_content *content)
 {
 	const struct unwind_table *table = content->table;
 
-	return table->page_count && table->page_count <= FLY_PAGES_MAX && table->rule_count &&
-	       table->rule_count <= FLY_RULES_MAX && table->shape_words <= FLY_SHAPES_MAX &&
+	return table->page_count <= FLY_PAGES_MAX && table->rule_count <= FLY_RULES_MAX &&
+	       table->shape_words <= FLY_SHAPES_MAX &&
 	       content->build_id_len <= TABLES_BUILD_ID_MAX &&
 	       unwind_table_bytes(table) <= TABLES_TABLE_BYTES_MAX;
 }
@@ -307,6 +307,10 @@ int tables_arrived(struct tables *t, uint64_t key, const struct tables_content *
 	number = file->number;
 	t->slots[number].is_asked = false;
 	t->stats.built++;
+	if (!content->table->page_count || !content->table->rule_count) {
+		refuse(t, number, TABLES_REFUSED_NO_CFI, now_ns); /* of no function */
+		return 0;
+	}
 	if (!is_usable(content)) {
 		refuse(t, number, TABLES_REFUSED_TOO_LARGE, now_ns);
 		return 0;

@@ -70,6 +70,22 @@ int helpers_scan(struct helpers *helpers, uint32_t tgid, helpers_done done, void
 	return 0;
 }
 
+int helpers_table(struct helpers *helpers, const struct helpers_file *file, uint64_t bytes_max,
+		  helpers_done done, void *ctx)
+{
+	(void)helpers;
+	(void)bytes_max;
+	return add_file(FAKE_TABLE, file, done, ctx);
+}
+
+int helpers_vdso_table(struct helpers *helpers, helpers_done done, void *ctx)
+{
+	const struct helpers_file vdso = {.path = "[vdso]"};
+
+	(void)helpers;
+	return add_file(FAKE_TABLE, &vdso, done, ctx);
+}
+
 void helpers_release(struct helpers *helpers, uint64_t key)
 {
 	(void)helpers;

@@ -5,7 +5,7 @@
 
 #include "helpers/helpers.h"
 
-enum fake_kind { FAKE_HOLD, FAKE_INSPECT, FAKE_SCAN };
+enum fake_kind { FAKE_HOLD, FAKE_INSPECT, FAKE_SCAN, FAKE_TABLE };
 struct fake_request {
 	enum fake_kind kind;
 	struct helpers_file file;
