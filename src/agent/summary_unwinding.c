@@ -3,6 +3,7 @@
 #include "summary_unwinding.h"
 
 #include <inttypes.h>
+#include <jansson.h>
 
 void summary_unwinding_print(const struct unwinding_stats *u, FILE *to)
 {

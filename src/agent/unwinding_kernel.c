@@ -2,8 +2,6 @@
 /* What tables/ asks of kernel memory, asked of the kernel part. */
 #include "record_private.h"
 
-#include <errno.h>
-
 static void *segment_add(void *ctx, uint32_t segment)
 {
 	struct why why = {""};

@@ -9,9 +9,11 @@
 #include <errno.h>
 #include <string.h>
 
+#include <utlist.h>
+
 static struct fly_mapping *mappings_of(const struct tables *t, const struct tables_maps *maps)
 {
-	return (struct fly_mapping *)(void *)tables_space_words(&t->space, maps->at);
+	return tables_space_words(&t->space, maps->at);
 }
 
 static void count_references(struct tables *t, const struct tables_maps *maps, int by)

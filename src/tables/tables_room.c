@@ -8,7 +8,6 @@
  */
 #include "tables/tables_private.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 #define S 1000000000ULL

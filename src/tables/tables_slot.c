@@ -62,7 +62,7 @@ static void page_show(struct tables *t, const struct tables_slot *slot, uint32_t
 	const struct tables_page *page = &slot->pages[number];
 	uint32_t at = slot->pages_at[number / FLY_RUN_PAGES] + 2 * (number % FLY_RUN_PAGES);
 	bool is_absent = page->count && page->at == TABLES_NOWHERE;
-	__u64 *word = (__u64 *)(void *)tables_space_words(&t->space, at);
+	__u64 *word = tables_space_words(&t->space, at);
 
 	__atomic_store_n(word,
 			 fly_page_make(is_absent || !page->count ? 0 : page->at,

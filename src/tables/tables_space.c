@@ -190,7 +190,7 @@ int tables_space_settle(struct tables_space *space)
 	return 0;
 }
 
-__u32 *tables_space_words(const struct tables_space *space, uint32_t at)
+void *tables_space_words(const struct tables_space *space, uint32_t at)
 {
 	return space->segments[tables_space_segment(at)].words + at % TABLES_SEGMENT_WORDS;
 }

@@ -54,7 +54,7 @@ void tables_space_give(struct tables_space *space, uint32_t at, uint32_t words);
 int tables_space_settle(struct tables_space *space);
 /* At once, for what no walk can have seen. */
 void tables_space_undo(struct tables_space *space, uint32_t at, uint32_t words);
-__u32 *tables_space_words(const struct tables_space *space, uint32_t at);
+void *tables_space_words(const struct tables_space *space, uint32_t at);
 /* Gives one back that holds nothing. */
 void tables_space_remove(struct tables_space *space, uint32_t segment);
 

@@ -128,7 +128,7 @@ static void tables_space__random__no_overlap_and_all_comes_back(void **state)
 			assert_int_equal(held[i].at / FLY_BLOCK_WORDS,
 					 (held[i].at + words - 1) / FLY_BLOCK_WORDS);
 			for (uint32_t w = 0; w < words; w++)
-				tables_space_words(&space, held[i].at)[w] = i;
+				((__u32 *)tables_space_words(&space, held[i].at))[w] = i;
 		}
 		most = units > most ? units : most;
 		assert_int_equal(units, space.used_units - space.given_units);
