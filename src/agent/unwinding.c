@@ -37,7 +37,8 @@
 /* A process that is entered, or shall be. */
 struct known {
 	UT_hash_handle hh;
-	struct known *prev, *next; /* in changed, when is_changed */
+	struct known *prev, *next;	   /* in changed, when is_changed */
+	struct known *end_prev, *end_next; /* in ended, when end_ns is not 0 */
 	uint32_t tgid;
 	uint64_t end_ns;  /* it ended; 0: it lives */
 	uint64_t next_ns; /* it is large: not before */
@@ -51,8 +52,8 @@ struct unwinding {
 	struct process_tracker *tracker;
 	struct tables *tables;
 	struct known *known;
-	struct known *changed;
-	size_t ended, open; /* how many */
+	struct known *changed, *ended;
+	size_t open;	    /* how many */
 	uint64_t inspected; /* files, as of the last look */
 	struct fly_mapping *mappings;
 	struct place *places;
@@ -141,7 +142,10 @@ static void set_open(struct unwinding *u, struct known *k, bool is_open)
 
 static void set_end(struct unwinding *u, struct known *k, uint64_t end_ns)
 {
-	u->ended += (end_ns != 0) - (size_t)(k->end_ns != 0);
+	if (k->end_ns)
+		DL_DELETE2(u->ended, k, end_prev, end_next);
+	if (end_ns)
+		DL_APPEND2(u->ended, k, end_prev, end_next);
 	k->end_ns = end_ns;
 }
 
@@ -216,12 +220,11 @@ void unwinding_sample(struct unwinding *u, const struct fly_sample *s)
 		tables_page_absent(u->tables, s->detail >> 16, s->detail & 0xffff, u->now_ns);
 		u->is_warm = true;
 	}
-	if (!(s->state & (FLY_STATE_TABLES | FLY_STATE_PRESSURE))) {
-		/* Walked without its mappings. They may be on their way. */
+	if (!(s->state & (FLY_STATE_TABLES | FLY_STATE_PRESSURE)) || s->state & FLY_STATE_PLACED) {
+		/* Walked without its mappings from here. They may be on their way. */
 		if (!tables_process_find(u->tables, s->tgid, &start_ns) ||
 		    start_ns != s->process_start_ns)
 			unwinding_want(u, s->tgid);
-		return;
 	}
 	k = s->cut & absent ? find(u, s->tgid) : NULL;
 	if (k && !k->has_asked) {
@@ -433,15 +436,9 @@ static void look_at_files(struct unwinding *u)
 
 static void look_at_ended(struct unwinding *u)
 {
-	struct known *k, *next;
-
-	if (!u->ended)
-		return;
-	HASH_ITER (hh, u->known, k, next) {
-		if (!k->end_ns || u->now_ns < k->end_ns)
-			continue;
-		tables_process_remove(u->tables, k->tgid);
-		forget(u, k);
+	while (u->ended && u->now_ns >= u->ended->end_ns) {
+		tables_process_remove(u->tables, u->ended->tgid);
+		forget(u, u->ended);
 	}
 }
 

@@ -95,6 +95,7 @@ uint32_t tables_number(struct tables *t, uint64_t key)
 		return FLY_TABLE_NONE;
 	}
 	t->slots[number] = (struct tables_slot){.state = TABLES_UNKNOWN, .key = key, .keys = 1};
+	__atomic_store_n(&t->opt.published[number].serial, ++t->serial, __ATOMIC_RELEASE);
 	return number;
 }
 
@@ -103,6 +104,7 @@ static void number_leave(struct tables *t, uint32_t number)
 {
 	struct tables_slot *slot = &t->slots[number];
 
+	__atomic_store_n(&t->opt.published[number].serial, 0, __ATOMIC_RELEASE);
 	tables_slot_clear(t, number);
 	slot->state = TABLES_LEAVING;
 	slot->left_waits = t->space.waits;

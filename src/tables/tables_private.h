@@ -109,6 +109,8 @@ struct tables {
 	uint64_t now_ns; /* of the last tick */
 	uint64_t half_ns, thin_ns, memory_ns, memory_wait_ns, settle_ns, short_ns, compact_ns;
 	uint32_t leaving;
+	uint64_t serial; /* the last given to a number */
+	bool has_short_processes;
 	uint64_t bar; /* what is evicted last was worth this much: no less is asked for */
 	bool is_short_of_entries;
 	struct tables_stats stats;

@@ -240,6 +240,7 @@ int tables_process_put(struct tables *t, const struct tables_entry *entry, uint6
 		return process_enter(t, p, maps);
 	if (err == -ENOSPC)
 		p->short_words = count * FLY_MAPPING_WORDS;
+	t->has_short_processes |= err == -ENOSPC;
 	return err;
 }
 

@@ -89,10 +89,26 @@ static void want_pages(struct items *wants, const struct tables_slot *slot, uint
 	}
 }
 
-static void find_wants(struct tables *t, struct items *wants, uint64_t now_ns)
+static void want_processes(struct tables *t, struct items *wants, uint64_t now_ns)
 {
 	struct tables_process *p, *next;
 
+	t->has_short_processes = false;
+	HASH_ITER (hh, t->processes, p, next) {
+		struct item item = {.page = NO_PAGE, .process = p};
+
+		if (!p->short_words)
+			continue;
+		item.value = tables_value(p->heat, p->short_words);
+		item.units = tables_space_units(p->short_words);
+		item.is_recent = tables_is_recent(p->gone_ds, now_ns);
+		p->short_words = 0; /* its owner tries again */
+		add(wants, &item);
+	}
+}
+
+static void find_wants(struct tables *t, struct items *wants, uint64_t now_ns)
+{
 	for (uint32_t i = TABLES_FIRST; i < t->slots_high; i++) {
 		struct tables_slot *slot = &t->slots[i];
 		struct item item = {.number = i, .page = NO_PAGE};
@@ -112,17 +128,8 @@ static void find_wants(struct tables *t, struct items *wants, uint64_t now_ns)
 		item.is_recent = tables_is_recent(slot->gone_ds, now_ns);
 		add(wants, &item);
 	}
-	HASH_ITER (hh, t->processes, p, next) {
-		struct item item = {.page = NO_PAGE, .process = p};
-
-		if (!p->short_words)
-			continue;
-		item.value = tables_value(p->heat, p->short_words);
-		item.units = tables_space_units(p->short_words);
-		item.is_recent = tables_is_recent(p->gone_ds, now_ns);
-		p->short_words = 0; /* its owner tries again */
-		add(wants, &item);
-	}
+	if (t->has_short_processes)
+		want_processes(t, wants, now_ns);
 	if (wants->count)
 		qsort(wants->items, wants->count, sizeof(*wants->items), by_value_down);
 }

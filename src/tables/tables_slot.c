@@ -123,7 +123,6 @@ void tables_slot_publish_bare(struct tables *t, uint32_t number)
 {
 	struct fly_table *out = &t->opt.published[number];
 
-	memset(out, 0, sizeof(*out));
 	out->start = FLY_VADDR_MASK + 1;
 	__atomic_store_n(&out->pages, 1, __ATOMIC_RELEASE);
 }

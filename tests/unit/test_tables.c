@@ -299,12 +299,14 @@ static void tables__same_content__is_one_table(void **state)
 static void tables__nobody_maps_it__goes_after_its_time(void **state)
 {
 	struct unwind_table *table = fixture_table(6, 30, 50);
+	uint64_t serial;
 	uint32_t number;
 
 	(void)state;
 	open_tables(4 * MIB);
 	bring(1, 7, table);
 	number = tables_number(fixture.tables, 7);
+	serial = fixture.published[number].serial;
 	tables_process_remove(fixture.tables, 1);
 	tick(S);
 	tick(TABLES_TTL_NS - S);
@@ -322,6 +324,12 @@ static void tables__nobody_maps_it__goes_after_its_time(void **state)
 	assert_int_equal(stats().numbers, 0);
 	assert_int_equal(stats().used_bytes, 0);
 	assert_int_equal(stats().expired, 1);
+	/* Whose table a number is, is said by a serial that is never used again. */
+	assert_int_not_equal(serial, 0);
+	assert_int_equal(fixture.published[number].serial, 0);
+	assert_int_equal(put_one(3, 8), 0);
+	assert_int_equal(tables_number(fixture.tables, 8), number);
+	assert_true(fixture.published[number].serial > serial);
 	fixture_close(&fixture);
 	fixture_table_free(table);
 }
