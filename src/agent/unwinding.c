@@ -478,7 +478,8 @@ static enum tables_refusal refusal_of(const struct helpers_result *result)
 static void table_done(void *ctx, const struct helpers_result *result)
 {
 	struct unwinding *u = ctx;
-	struct tables_content content = {0};
+	static const uint8_t none[1];
+	struct tables_content content = {.build_id = none};
 	uint64_t key = u->asking;
 
 	u->asking = 0;

@@ -82,7 +82,7 @@ bool tables_want(struct tables *t, uint64_t *ret_key);
 struct tables_content {
 	const struct unwind_table *table; /* borrowed for the call */
 	uint8_t build_id_len;
-	const uint8_t *build_id;
+	const uint8_t *build_id;	 /* not NULL */
 	uint8_t hash[TABLES_HASH_BYTES]; /* of the call frame information */
 };
 int tables_arrived(struct tables *t, uint64_t key, const struct tables_content *content,
