@@ -436,9 +436,12 @@ static void look_at_files(struct unwinding *u)
 
 static void look_at_ended(struct unwinding *u)
 {
-	while (u->ended && u->now_ns >= u->ended->end_ns) {
-		tables_process_remove(u->tables, u->ended->tgid);
-		forget(u, u->ended);
+	struct known *k, *next;
+
+	for (k = u->ended; k && u->now_ns >= k->end_ns; k = next) {
+		next = k->end_next;
+		tables_process_remove(u->tables, k->tgid);
+		forget(u, k);
 	}
 }
 

@@ -256,7 +256,9 @@ def test_depth(depth, tmp_path, targets, cases):
     rig.is_burning(target.pid)
     with rig.recording(tmp_path, "-p", target.pid, "--depth", depth, "--no-kernel") as recorder:
         rig.run_for(0.7)
-    lines = [line for line in recorder.folded if line.leaf == "leaf_spin"]
+    # On a machine whose CPU is taken away a walk may have its 200 us before it is deep.
+    lines = [line for line in recorder.folded
+             if line.leaf == "leaf_spin" and not line.frames[0].startswith("[incomplete: time_budget")]
     assert lines and all(len(line.user) == depth for line in lines), recorder.why()
     assert all(line.frames[0].startswith("[truncated") for line in lines), recorder.why()
     assert recorder.summary["stacks"]["cut"]["depth_limit"] > 0
