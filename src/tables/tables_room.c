@@ -14,6 +14,7 @@
 
 #define ITEMS_MAX     (1U << 18)
 #define NO_PAGE	      UINT32_MAX
+#define NEAR	      3U      /* pages on both sides */
 #define SETTLE_NS     S	      /* what was given waits no longer */
 #define THIN_NS	      (2 * S) /* between attempts to empty a segment */
 #define COMPACT_NS    S
@@ -172,6 +173,20 @@ static bool place_table(struct tables *t, uint32_t number)
 	return true;
 }
 
+/* Each sample finds one page that is absent, so what is likely to be next comes along, as long as
+ * an eighth of all stays free. Unused it is the first to go. */
+static void fill_near(struct tables *t, uint32_t number, uint32_t page)
+{
+	const struct tables_slot *slot = &t->slots[number];
+	uint64_t all = (uint64_t)t->space.segments_max * TABLES_SEGMENT_UNITS;
+	uint32_t first = page > NEAR ? page - NEAR : 0;
+
+	for (uint32_t i = first; i <= page + NEAR && i < slot->page_count; i++) {
+		if (tables_space_free_units(&t->space) < all / 8 || tables_slot_fill(t, number, i))
+			return;
+	}
+}
+
 static bool place(struct tables *t, const struct item *item)
 {
 	struct tables_slot *slot = &t->slots[item->number];
@@ -183,6 +198,7 @@ static bool place(struct tables *t, const struct item *item)
 	if (!slot->copy || tables_slot_fill(t, item->number, item->page))
 		return false;
 	t->stats.fills++;
+	fill_near(t, item->number, item->page);
 	if (is_whole(slot))
 		tables_copy_free(t, slot);
 	return true;

@@ -190,7 +190,8 @@ static void tables__little_memory__pages_come_when_they_are_wanted(void **state)
 	tick(100 * MS);
 	assert_int_equal(fixture_compare(&fixture, entry_of(8), large, &absent), 0);
 	assert_true(before - absent > 70);
-	assert_int_equal(stats().fills - fills, before - absent);
+	/* Neighbours come along, not counted. */
+	assert_in_range(before - absent, stats().fills - fills, 110);
 	/* All of it does not fit: what was used goes on being there, nothing is wiped. */
 	for (int round = 0; round < 40; round++) {
 		uint32_t page = 300 + (uint32_t)round * 30;
