@@ -56,7 +56,8 @@ THROWN = {
     "thrower": [MAIN + "u_throw u_throw_mid u_thrower lib*"],
     "resume": [MAIN + "u_throw u_throw_mid lib*"],
     "caught": [MAIN + "u_throw u_caught u_spin", MAIN + "u_throw lib*"],
-    "storm": [MAIN + "u_storm u_thrower lib*", MAIN + "u_storm lib*"],
+    # While the unwinder goes to the landing pad, its own return address is that of the pad.
+    "storm": [MAIN + "u_storm u_thrower lib*", MAIN + "u_storm lib*", MAIN + "u_storm u_thrower u_storm lib*"],
     "start": ["_start lib*", MAIN + "lib*"],
 }
 LOADED = {
@@ -211,13 +212,15 @@ def case_chains(program, **words):
 
 def judge_otlp(chains, otlp, wanted, skip_ns=0):
     """The verdict over the samples of those processes whose resource `wanted` says yes to, but for
-    the first `skip_ns` of each: tables of what runs since before the recording have to be made first."""
+    the first `skip_ns` of each: its tables have to be made first. Children that live for less count whole."""
     verdict = Verdict()
     for profile in otlp:
         if not wanted(profile.resource):
             continue
         times = [t for s in profile.samples for t in s.times]
-        first = min(times, default=0) + skip_ns
+        first = min(times, default=0)
+        if max(times, default=0) - first > skip_ns:
+            first += skip_ns
         for sample in profile.samples:
             count = sum(t >= first for t in sample.times)
             frames = [f for f in reversed(sample.stack) if f["attributes"].get("profile.frame.type") == "native"]
