@@ -124,7 +124,7 @@ enum fly_part {
 	FLY_PART_GROUPS,
 	FLY_PART_SHAPES,
 	FLY_PART_RULES,
-	FLY_PART_MAPPINGS, /* abi/tables.h */
+	FLY_PART_MAPPINGS, /* abi/table_space.h */
 };
 
 /* What a look-up answers. */

@@ -12,7 +12,7 @@
 
 #include "abi/control.h"
 #include "abi/records.h"
-#include "abi/tables.h"
+#include "abi/table_space.h"
 
 /* Two pages. User space writes through mmap; BPF reads, and writes what says so. */
 struct {
@@ -53,7 +53,8 @@ struct {
 	__type(value, __u32);
 } fly_cgroup __weak SEC(".maps");
 
-/* abi/tables.h; those of --unwind tables alone. 2 MiB and a page per segment that is there, at most
+/* abi/table_space.h; those of --unwind tables alone. 2 MiB and a page per segment that is there, at
+ * most
  * --table-memory. User space writes, through mmap of the segments; BPF reads. */
 struct fly_segment {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Mappings as the kernel itself knows them, for processes that user space has not described: young
- * ones, and those there was no room for (abi/tables.h, fly_files).
+ * ones, and those there was no room for (abi/table_space.h, fly_files).
  *
  * The kernel keeps the mappings of a process in a maple tree since 6.1. It is read here without a
  * lock, as the kernel's own page faults do: nodes are replaced, not changed, and a mapping found is

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /*
- * A walk by tables (abi/rows.h, abi/tables.h), for BPF and for the host.
+ * A walk by tables (abi/rows.h, abi/table_space.h), for BPF and for the host.
  *
  *	fly_unwind_start(space, u)   looks up where the innermost frame lies
  *	fly_unwind_step(space, u)    finds the caller: u->walk.pc is the next frame then
@@ -33,7 +33,7 @@
 #include "x86_64.h"
 
 #include "abi/reasons.h"
-#include "abi/tables.h"
+#include "abi/table_space.h"
 
 /* fly_unwind.flags */
 #define FLY_KNOWS_REGS                                                                             \

@@ -19,10 +19,10 @@
 
 #include <linux/types.h>
 
-#include "abi/control.h" /* IWYU pragma: export */
-#include "abi/records.h" /* IWYU pragma: export */
-#include "abi/tables.h"	 /* IWYU pragma: export */
-#include "base/base.h"	 /* IWYU pragma: export */
+#include "abi/control.h"     /* IWYU pragma: export */
+#include "abi/records.h"     /* IWYU pragma: export */
+#include "abi/table_space.h" /* IWYU pragma: export */
+#include "base/base.h"	     /* IWYU pragma: export */
 
 /* ---------------------------------------------------------------- what this machine can do */
 struct kernel_check {
@@ -156,8 +156,8 @@ int kernel_ledger_get(struct kernel *kernel, struct kernel_ledger *ret);
 int kernel_memory_get(struct kernel *kernel, struct kernel_memory *ret);
 
 /* ---------------------------------------------------------------- unwind tables
- * Storage only (abi/tables.h); what lies there is decided by tables/. All sizes are part of the
- * plan: options.table_bytes (--table-memory, a multiple of a segment) is the most that segments
+ * Storage only (abi/table_space.h); what lies there is decided by tables/. All sizes are part of
+ * the plan: options.table_bytes (--table-memory, a multiple of a segment) is the most that segments
  * will take, options.processes the entries of fly_processes. Nothing here blocks but
  * kernel_tables_wait. */
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * segments: the kernel memory of unwind tables and of mappings (abi/tables.h).
+ * segments: the kernel memory of unwind tables and of mappings (abi/table_space.h).
  *
  * A segment is a map of its own, created when it is needed and put into fly_segments; when it is
  * taken out and closed its memory is free again. All are of one size, so that the plan holds and

@@ -146,19 +146,26 @@ static int answer(struct lookup *l, struct symbol_query *query, const struct elf
 	return 0;
 }
 
+/* What lies nearest below an address may lie below the one before. */
+static void inherit_nearest(struct best *best, const struct best *before)
+{
+	if (!before->has_nearest ||
+	    (best->has_nearest && before->nearest.vaddr <= best->nearest.vaddr))
+		return;
+	best->nearest = before->nearest;
+	best->has_nearest = true;
+}
+
 static int answer_all(struct lookup *l)
 {
 	const struct elf_symbol *last = NULL;
 
 	for (size_t i = 0; i < l->count; i++) {
-		struct best *best = &l->best[i], *before = i ? best - 1 : NULL;
+		struct best *best = &l->best[i];
 		const struct elf_symbol *s = NULL;
 
-		if (before && before->has_nearest &&
-		    (!best->has_nearest || before->nearest.vaddr > best->nearest.vaddr)) {
-			best->nearest = before->nearest;
-			best->has_nearest = true;
-		}
+		if (i)
+			inherit_nearest(best, best - 1);
 		if (best->has_covering)
 			s = &best->covering;
 		else if (best->has_nearest && gap_covers(l, &best->nearest, l->queries[i].address))

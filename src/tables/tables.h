@@ -29,7 +29,7 @@
 
 #include <linux/types.h>
 
-#include "abi/tables.h"
+#include "abi/table_space.h"
 #include "base/base.h"
 #include "unwind/unwind.h"
 

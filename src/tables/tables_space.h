@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The space of words: blocks of 64 KiB in segments of 2 MiB (abi/tables.h). What is taken lies in
- * one block and starts at a multiple of TABLES_UNIT_WORDS. The lowest place that fits is taken, so
- * that the last segments empty first. What is given back waits until walks that may read it have
+ * The space of words: blocks of 64 KiB in segments of 2 MiB (abi/table_space.h). What is taken lies
+ * in one block and starts at a multiple of TABLES_UNIT_WORDS. The lowest place that fits is taken,
+ * so that the last segments empty first. What is given back waits until walks that may read it have
  * ended (tables_space_settle). Private to the part.
  */
 #ifndef FLYBALL_TABLES_SPACE_H

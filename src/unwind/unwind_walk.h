@@ -13,7 +13,7 @@
 #include "unwind.h"
 
 #include "abi/reasons.h"
-#include "abi/tables.h"
+#include "abi/table_space.h"
 
 #define UNWIND_BLOCKS_MAX (FLY_SEGMENTS_MAX * FLY_SEGMENT_BLOCKS)
 #define UNWIND_FRAMES_MAX 1024U

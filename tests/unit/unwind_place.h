@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Puts whole tables of src/unwind and mappings into the space of words of abi/tables.h, for tests:
- * one after the other, no part across a block's border.
+ * Puts whole tables of src/unwind and mappings into the space of words of abi/table_space.h, for
+ * tests: one after the other, no part across a block's border.
  */
 #ifndef TEST_UNWIND_PLACE_H
 #define TEST_UNWIND_PLACE_H
 
 #include "unwind/unwind.h"
-#include "abi/tables.h"
+#include "abi/table_space.h"
 
 /* The words of block number, or NULL: no room. */
 typedef uint32_t *(*place_block)(void *ctx, uint32_t number);

@@ -17,8 +17,8 @@
  * What a walk that is under way may still read (a table's parts, a process's mappings) is not
  * written again before every walk that began earlier has ended (kernel_tables_wait).
  */
-#ifndef FLYBALL_ABI_TABLES_H
-#define FLYBALL_ABI_TABLES_H
+#ifndef FLYBALL_ABI_TABLE_SPACE_H
+#define FLYBALL_ABI_TABLE_SPACE_H
 
 #include "rows.h"
 
