@@ -309,16 +309,17 @@ static int start(struct recording *r, struct why *why)
 		err = block_signals(r, why);
 	if (!err)
 		err = helpers_start(&helpers, &r->helpers, why);
-	if (!err) {
-		start_symbols(r);
-		start_fetch(r);
-	}
 	if (!err)
 		err = kernel_open(&kernel, &r->kernel, why);
 	if (!err && kernel.unwinder == FLY_UNWIND_TABLES)
 		err = unwinding_open(r->kernel, &kernel, r->helpers, &r->unwinding);
 	if (err == -EBADF && r->opt->cgroup)
 		why_prefix(why, "--cgroup %s", r->opt->cgroup);
+	/* Only now: where recording is impossible, nothing else is worth a word. */
+	if (!err) {
+		start_symbols(r);
+		start_fetch(r);
+	}
 	if (!err && !r->opt->no_symbols)
 		warn_of_missing_rights();
 	if (!err)
