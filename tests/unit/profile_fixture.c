@@ -183,8 +183,14 @@ static void fill_hostile_cuts(struct builder *b, uint32_t owner, uint32_t file)
 
 	frames[0] = frame(b, file, 0x3000, PROFILE_USER, "leaf", 0);
 	frames[1] = frame(b, file, 0x8010, PROFILE_USER, "root", 0);
-	for (uint32_t cut = 0; cut < 1U << FLY_CUT_COUNT; cut += 3)
-		sample(b, owner, 500, "cuts", cut, 2, frames);
+	/* None, each alone, in twos at two distances, and all. */
+	sample(b, owner, 500, "cuts", 0, 2, frames);
+	for (uint32_t i = 0; i < FLY_CUT_COUNT; i++) {
+		for (uint32_t distance = 0; distance <= 6; distance += 3)
+			sample(b, owner, 500, "cuts",
+			       1U << i | 1U << (i + distance) % FLY_CUT_COUNT, 2, frames);
+	}
+	sample(b, owner, 500, "cuts", (1U << FLY_CUT_COUNT) - 1, 2, frames);
 	sample(b, owner, 500, "cuts", 1U << FLY_CUT_NO_USER_REGISTERS, 0, NULL);
 	for (uint32_t i = 0; i < ARRAY_SIZE(deep); i++)
 		deep[i] = frames[i % 2];
