@@ -20,12 +20,12 @@ END_S = 2  # from the end of the recording until its files are there
 FACTOR = 1 if rig.LONG else 5
 
 PROGRAMS = {
-    "clang-19": "for i in 1 2 3 4; do clang-19 -O2 -c -o /dev/null x.c; done",
+    "clang-19": "for i in 1 2 3 4; do clang-19 -O2 -c -o x.o x.c; done",
     "node": "node -e 'let s = 0; for (let i = 0; i < 2e7; i++) s += i % 7; console.log(s)'",
     "java": "java -version",
     "git": "git init -q repo && cp x.c repo && git -C repo add x.c",
     "python3": "python3 -c 'print(sum(i * i for i in range(1000000)))'",
-    "rustc": "rustc --emit=metadata -o /dev/null x.rs",
+    "rustc": "rustc --emit=metadata -o x.rmeta x.rs",
 }
 
 

@@ -51,7 +51,7 @@ def test_killed_at_random(tmp_path, targets, workloads):
     programs = rig.make_distinct(workloads / "brief20.pattern", tmp_path, count)
     source = work_for_the_compiler(tmp_path / "many.c")
     with rig.recording(tmp_path, "-a", "-F", HZ) as recorder:
-        compiler = targets.start("sh", "-c", 'while :; do clang-19 -O2 -c -o /dev/null "$0"; done', source)
+        compiler = targets.start("sh", "-c", 'while :; do clang-19 -O2 -c -o "$0.o" "$0"; done', source)
         runner = targets.start(workloads / "runner", "-j", 2, "-n", count, *(p for p, _ in programs.values()))
         kill_readers(recorder, kills)
         out, _ = runner.communicate(timeout=rig.PATIENCE)
