@@ -26,6 +26,8 @@ enum fly_unnamed {
 };
 
 /* What a walk by frame pointers says when it was lost (FLY_STATE_NEAR_BASE). */
-#define FLY_CUTS_OF_NEAR_BASE (1u << FLY_CUT_FRAME_POINTER_LOST | 1u << FLY_CUT_PROCESS_NOT_TRACKED)
+#define FLY_CUTS_OF_NEAR_BASE                                                                      \
+	(1u << FLY_CUT_FRAME_POINTER_LOST | 1u << FLY_CUT_PROCESS_NOT_TRACKED |                    \
+	 1u << FLY_CUT_TABLE_ABSENT | 1u << FLY_CUT_NO_UNWIND_ROWS)
 
 #endif
