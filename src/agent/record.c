@@ -724,8 +724,9 @@ static int finish(struct recording *r)
 
 static void recording_done(struct recording *r)
 {
-	kernel_close(r->kernel);
+	/* What is asked of the helpers is answered by now; answers may still go to kernel memory. */
 	helpers_stop(r->helpers);
+	kernel_close(r->kernel);
 	helpers_fetch_stop(r->fetch);
 	debugfiles_free(r->debugfiles);
 	intake_free(r->intake);
