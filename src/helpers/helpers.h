@@ -101,7 +101,7 @@ struct helpers_line {
 };
 #define HELPERS_FRAMES_MAX	64
 #define HELPERS_TABLE_BYTES_MAX (7U << 20)
-#define HELPERS_NAMES_PER_TABLE 8
+#define HELPERS_NAMES_PER_TABLE 1
 #define HELPERS_LINES_MAX	512 /* addresses in one request for lines */
 
 /* err: 0, or negative errno with reason (enum fly_unnamed) and text. Pointers live for the call. */

@@ -845,6 +845,20 @@ static void reader_stop(void)
 }
 
 /* The kernel kills for want of memory, people kill: the file is not to blame. */
+/* Asks for the victim's file, and kills each reader that gets it. */
+static void kill_readers_over(struct victim *v, struct outcome *ret)
+{
+	*ret = (struct outcome){0};
+	reader_stop();
+	assert_int_equal(helpers_inspect(helpers, &v->file, on_done, ret), 0);
+	while (!ret->calls) {
+		poll_once();
+		reader_stop();
+		if (helpers->reader.count)
+			kill(helpers->helper[HELPER_READER].pid, SIGKILL);
+	}
+}
+
 static void helpers__a_reader_that_is_killed__loses_nothing(void **state)
 {
 	struct outcome o[4] = {{0}}, often = {0}, again = {0};
@@ -867,22 +881,18 @@ static void helpers__a_reader_that_is_killed__loses_nothing(void **state)
 		assert_int_equal(o[i].calls, 1);
 	}
 	/* Not for ever: the third one that is killed over it is enough, but the file may come back.
-	 */
-	v.file.key = 9;
-	reader_stop();
-	assert_int_equal(helpers_inspect(helpers, &v.file, on_done, &often), 0);
-	while (!often.calls) {
-		poll_once();
-		reader_stop(); /* a new one, before it can have read anything */
-		if (helpers->reader.count)
-			kill(helpers->helper[HELPER_READER].pid, SIGKILL);
+	 * A new reader may be through with it before it is stopped: then another file is tried. */
+	for (v.file.key = 9; v.file.key < 49; v.file.key++) {
+		kill_readers_over(&v, &often);
+		if (often.unnamed)
+			break;
 	}
 	assert_int_equal(often.unnamed, FLY_UNNAMED_READER_FAILED);
 	assert_int_equal(helpers_inspect(helpers, &v.file, on_done, &again), 0);
 	wait_for(&again);
 	assert_int_equal(again.err, 0);
 	helpers_stats_get(helpers, &stats);
-	assert_int_equal(stats.reader_restarts, 4);
+	assert_true(stats.reader_restarts >= 4);
 	victim_end(&v);
 }
 
