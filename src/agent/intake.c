@@ -310,7 +310,7 @@ static int place_user(struct intake *in, const struct fly_sample *s, int64_t pro
 	 * In a static program that is known by the name of the outermost frame, later. */
 	sample->is_near_base = (s->state & FLY_STATE_NEAR_BASE) && !was_lost;
 	if (sample->is_near_base && is_c_library(in, outermost))
-		sample->cut &= ~FLY_CUTS_OF_NEAR_BASE;
+		sample->cut &= ~FLY_CUTS_OF_NEAR_BASE | 1u << FLY_CUT_NO_UNWIND_ROWS;
 	return n;
 }
 

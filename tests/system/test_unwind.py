@@ -17,7 +17,7 @@ import rig
 
 HZ = 499
 # What the tables of a program that runs already may take to be made.
-READY_NS = rig.SECOND
+READY_NS = rig.SECOND // 2
 SPREAD = re.search(r"spread='([^']*)'", (rig.TESTS / "unwind" / "build").read_text())[1].split()
 
 
@@ -108,7 +108,7 @@ def test_rust(program, others, corpus):
 def test_go(others, corpus):
     if not (corpus / "gopher").exists():
         pytest.skip("no Go toolchain on this machine")
-    verdict = chains.judge_otlp(chains.Chains(chains.GOPHER), others.otlp, chains.of_program("gopher"), READY_NS)
+    verdict = chains.judge_otlp(chains.Chains(chains.GOPHER), others.otlp, chains.of_program("gopher"), 2 * READY_NS)
     check_whole(verdict, scenarios=["plain", "sort", "thread"], why=others.why())
 
 
