@@ -108,7 +108,7 @@ def test_rust(program, others, corpus):
 def test_go(others, corpus):
     if not (corpus / "gopher").exists():
         pytest.skip("no Go toolchain on this machine")
-    verdict = chains.judge_otlp(chains.Chains(chains.GOPHER), others.otlp, chains.of_program("gopher"), 2 * READY_NS)
+    verdict = chains.judge_otlp(chains.Chains(chains.GOPHER), others.otlp, chains.of_program("gopher"), READY_NS)
     check_whole(verdict, scenarios=["plain", "sort", "thread"], why=others.why())
 
 
@@ -184,7 +184,12 @@ def check_case(name, directory, targets, argv, *args, least=0.99, seconds=1.5, w
 @pytest.mark.parametrize("program", ["vforker", "vforker.fp"])
 def test_1_vfork(program, tmp_path, targets, cases):
     """In vfork the return address is in a register, also when the next frame goes by frame pointer."""
-    recorder = check_case("vforker", tmp_path, targets, [cases / program, cases / "briefs"], "-F", 3999, seconds=3)
+    target = targets.start(cases / program, cases / "briefs")
+    rig.is_burning(target.pid)
+    with rig.recording(tmp_path, "-a", "-F", 3999, outputs=("folded", "pb.gz", "otlp")) as recorder:
+        rig.run_for(3)
+    verdict = chains.judge_otlp(chains.case_chains("vforker"), recorder.otlp, chains.of_pid(target.pid), READY_NS)
+    check_whole(verdict, 0.99, why=recorder.why())
     assert recorder.folded.has("main", "spawn_loop", "spawn_one"), recorder.why()
     # By its name where the C library has names, by offset where it has not.
     last = {line.user[-1] for line in recorder.folded.of(program) if line.user[-2:-1] == ["spawn_one"]}
