@@ -89,24 +89,6 @@ struct result {
 	struct why why;
 };
 
-static int source_read(void *ctx, uint64_t offset, void *out, size_t bytes)
-{
-	uint8_t *p = out;
-
-	while (bytes) {
-		ssize_t n = pread(*(int *)ctx, p, bytes, (off_t)offset);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return n ? -errno : -EBADMSG;
-		p += n;
-		offset += (uint64_t)n;
-		bytes -= (size_t)n;
-	}
-	return 0;
-}
-
 static uint64_t cpu_time_ns(void)
 {
 	struct timespec t;
@@ -117,7 +99,7 @@ static uint64_t cpu_time_ns(void)
 
 static int work_on(struct result *r, int fd, bool check)
 {
-	struct unwind_source source = {.read = source_read, .ctx = &fd};
+	struct unwind_source source = {.read = cli_unwind_read, .ctx = &fd};
 	uint64_t start;
 	struct stat st;
 	int err;

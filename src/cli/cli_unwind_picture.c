@@ -26,7 +26,7 @@ struct line {
 	char *path; /* to its newline */
 };
 
-static int fd_read(void *ctx, uint64_t offset, void *out, size_t bytes)
+int cli_unwind_read(void *ctx, uint64_t offset, void *out, size_t bytes)
 {
 	uint8_t *p = out;
 
@@ -83,7 +83,7 @@ static int vdso_open(void)
 
 static int table_make(struct cli_picture *p, struct cli_file *file)
 {
-	struct unwind_source source = {.read = fd_read, .ctx = &file->fd};
+	struct unwind_source source = {.read = cli_unwind_read, .ctx = &file->fd};
 	struct unwind_table *table;
 	struct stat st;
 	int number;

@@ -89,4 +89,7 @@ enum cli_verdict cli_stack_compare(const struct unwind_stack *ours,
 
 int cli_unwind_stack(const char *pid, bool is_json);
 
+/* unwind_source.read of a file; ctx is an int *, its descriptor. */
+int cli_unwind_read(void *ctx, uint64_t offset, void *out, size_t bytes);
+
 #endif
