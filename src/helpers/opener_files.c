@@ -199,17 +199,46 @@ static bool is_same_inode(int path_fd, uint64_t ino)
 	return ino && !fstat(path_fd, &st) && st.st_ino == ino;
 }
 
-static int open_map_file(int process, const struct wire_request *r, struct opener_file *ret)
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+/* True when the mapping is of a file with another name than path now: after dlclose and dlopen
+ * there may lie another library. The directories may honestly differ (mount namespaces, chroot). */
+static bool is_of_another_name(int process, const char *mapping, const char *path)
+{
+	static const char deleted[] = " (deleted)";
+	size_t n = sizeof(deleted) - 1;
+	char link[WIRE_PATH_MAX];
+	ssize_t length = readlinkat(process, mapping, link, sizeof(link) - 1);
+
+	if (path[0] != '/' || length <= 0)
+		return false;
+	link[length] = 0;
+	if ((size_t)length > n && !strcmp(link + length - n, deleted))
+		link[(size_t)length - n] = 0;
+	return strcmp(base_name(link), base_name(path)) != 0;
+}
+
+static int open_map_file(int process, const char *path, const struct wire_request *r,
+			 struct opener_file *ret, bool *ret_is_doubtful)
 {
 	char name[64];
 	int fd;
 
+	*ret_is_doubtful = false;
 	if (!r->end)
 		return -ENOENT;
 	snprintf(name, sizeof(name), "map_files/%llx-%llx", (unsigned long long)r->start,
 		 (unsigned long long)r->end);
 	fd = openat(process, name, O_PATH | O_CLOEXEC);
-	return fd < 0 ? -errno : opener_open_in_earnest(fd, ret);
+	if (fd < 0)
+		return -errno;
+	*ret_is_doubtful = is_of_another_name(process, name, path);
+	return opener_open_in_earnest(fd, ret);
 }
 
 static int open_exe(int task, const struct wire_request *r, struct opener_file *ret)
@@ -268,23 +297,39 @@ static int open_host_path(const char *path, const struct wire_request *r, struct
 	return err;
 }
 
-static int open_of_process(int process, const char *path, const struct wire_request *r,
-			   struct opener_file *ret)
+static int open_otherwise(int process, const char *path, const struct wire_request *r,
+			  struct opener_file *ret)
 {
-	int err = open_map_file(process, r, ret), task, at, last;
+	int task = opener_task_directory(process), at = task >= 0 ? task : process;
+	int err = open_exe(at, r, ret);
 
-	if (!err)
-		return 0;
-	/* EPERM: no CAP_CHECKPOINT_RESTORE. The other ways may still be open. */
-	last = err == -ENOENT ? -ESRCH : err;
-	task = opener_task_directory(process);
-	at = task >= 0 ? task : process;
-	err = open_exe(at, r, ret);
 	if (err && path[0] == '/')
 		err = open_below_root(at, path, r, ret);
 	if (task >= 0)
 		close(task);
-	return err == -ENOENT || err == -ENOTDIR || err == -ELOOP ? last : err;
+	return err;
+}
+
+static int open_of_process(int process, const char *path, const struct wire_request *r,
+			   struct opener_file *ret)
+{
+	struct opener_file mapped;
+	bool is_doubtful;
+	int map_err = open_map_file(process, path, r, &mapped, &is_doubtful), err;
+
+	if (map_err || is_doubtful) {
+		err = open_otherwise(process, path, r, ret);
+		if (!map_err && !err)
+			close(mapped.fd);
+		if (!err)
+			return 0;
+		if (map_err && err != -ENOENT && err != -ENOTDIR && err != -ELOOP)
+			return err;
+		if (map_err) /* EPERM: no CAP_CHECKPOINT_RESTORE */
+			return map_err == -ENOENT ? -ESRCH : map_err;
+	}
+	*ret = mapped; /* even a doubtful one: the reader knows by its build-id */
+	return 0;
 }
 
 static int open_any(const struct wire_request *r, const char *path, struct opener_file *ret)

@@ -205,6 +205,14 @@ static const char *in_dir(const char *name, char *out, size_t size)
 	return out;
 }
 
+static uint64_t inode_of(const char *path)
+{
+	struct stat st;
+
+	assert_int_equal(stat(path, &st), 0);
+	return st.st_ino;
+}
+
 struct victim {
 	pid_t pid;
 	int ready;
@@ -494,6 +502,53 @@ static void helpers__a_replaced_path__is_told(void **state)
 	assert_int_equal(helpers_hold(helpers, &v.file, on_done, &o), 0);
 	wait_for(&o);
 	assert_int_equal(o.unnamed, FLY_UNNAMED_FILE_REPLACED);
+	victim_end(&v);
+}
+
+/* Another library was opened where the one that is asked for was, which lies at its path still. */
+static void helpers__a_mapping_of_another_file__is_not_taken(void **state)
+{
+	struct outcome expected = {0}, o = {0};
+	struct victim v, other;
+	char path[128];
+
+	(void)state;
+	need_root();
+	copy_file("/bin/sh", in_dir("other", path, sizeof(path)));
+	victim_start(&v, "/proc/self/exe", -1, NULL);
+	other = v;
+	other.file = (struct helpers_file){.key = 2, .tgid = (uint32_t)v.pid, .path = path};
+	other.file.ino = inode_of(path);
+	assert_int_equal(helpers_inspect(helpers, &other.file, on_done, &expected), 0);
+	wait_for(&expected);
+	assert_int_equal(expected.err, 0);
+	other.file.key = 3;
+	other.file.start = v.file.start;
+	other.file.end = v.file.end;
+	other.file.ino = 0;
+	other.file.build_id_len = expected.info.build_id_len;
+	memcpy(other.file.build_id, expected.info.build_id, sizeof(other.file.build_id));
+	assert_true(other.file.build_id_len > 0);
+	assert_int_equal(helpers_inspect(helpers, &other.file, on_done, &o), 0);
+	wait_for(&o);
+	assert_int_equal(o.err, 0);
+	assert_memory_equal(o.info.build_id, expected.info.build_id, o.info.build_id_len);
+	victim_end(&v);
+}
+
+/* A program that was renamed while it runs is what is mapped, whatever its path says. */
+static void helpers__a_renamed_program__is_named(void **state)
+{
+	char path[128], renamed[128];
+	struct victim v;
+
+	(void)state;
+	need_root();
+	copy_file("/proc/self/exe", in_dir("victim", path, sizeof(path)));
+	victim_start(&v, path, -1, NULL);
+	v.file.path = path;
+	assert_int_equal(rename(path, in_dir("old", renamed, sizeof(renamed))), 0);
+	expect_named(&v);
 	victim_end(&v);
 }
 
@@ -1417,6 +1472,8 @@ int main(int argc, char **argv)
 		T(helpers__gone__is_found_by_path_only_with_its_build_id),
 		T(helpers__another_process_of_that_number__is_not_asked),
 		T(helpers__a_replaced_path__is_told),
+		T(helpers__a_mapping_of_another_file__is_not_taken),
+		T(helpers__a_renamed_program__is_named),
 		T(helpers__what_is_no_elf_file__is_told),
 		T(helpers__many_names__come_back_sorted_and_whole),
 		T(helpers__scan__tells_of_a_process),
