@@ -324,6 +324,20 @@ int debugfiles_ask(struct debugfiles *d, int32_t file, const char *link,
 	return err;
 }
 
+int debugfiles_fetched(const struct debugfiles *d, int32_t file)
+{
+	const struct debug_file *f = NULL;
+
+	if (d)
+		HASH_FIND(hh, d->files, &file, sizeof(file), f);
+	if (f && f->state == FETCHED)
+		return f->fd;
+	if (!f || f->state == NONE || (d->end_ns && clock_monotonic_ns() >= d->end_ns))
+		return -ENOENT;
+	/* A local one that gave names is the right one, and was asked for lines before. */
+	return f->state == WAITING || f->is_asking || f->count ? -EAGAIN : -ENOENT;
+}
+
 void debugfiles_end(struct debugfiles *d, uint64_t end_ns)
 {
 	d->end_ns = end_ns;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * lines: asks where the code of named locations comes from: source lines and inlined calls.
- * Locations are kept here by file until they are asked for. A file without lines, or on which
+ * Locations are kept here by file until they are asked for. A file without lines of its own is
+ * asked for those of its debug file, the machine's or debuginfod's. One without any, or on which
  * reading them failed, is not asked again; what ran out of time is, as long as each answer brings
  * something.
  */
@@ -22,9 +23,14 @@ struct wanted {
 	uint64_t address; /* link-time */
 };
 
+enum source { OWN, DEBUG, FETCHED, NOWHERE };
+
 struct file_state {
 	uint8_t reason; /* enum fly_unnamed: not to be asked any more; NO_LINES is not told */
 	uint8_t cuts;
+	uint8_t source;	  /* enum source: where its lines are looked for now */
+	char *link;	  /* its .gnu_debuglink; NULL: none */
+	char *supplement; /* what dwz moved entries to; NULL: not known of any */
 };
 
 struct lines {
@@ -59,6 +65,10 @@ void lines_free(struct lines *lines)
 {
 	if (!lines)
 		return;
+	for (size_t i = 0; i < lines->file_count; i++) {
+		mem_free(MEM_AGENT, lines->files[i].link);
+		mem_free(MEM_AGENT, lines->files[i].supplement);
+	}
 	mem_free(MEM_AGENT, lines->wanted);
 	mem_free(MEM_AGENT, lines->files);
 	mem_free(MEM_AGENT, lines);
@@ -110,6 +120,14 @@ void lines_add(struct lines *lines, int32_t file, uint32_t location, uint64_t ad
 	lines->wanted[lines->count++] = w;
 }
 
+void lines_link(struct lines *lines, int32_t file, const char *link)
+{
+	struct file_state *state = link && *link ? state_of(lines, file) : NULL;
+
+	if (state && !state->link)
+		state->link = mem_copy_string(MEM_AGENT, link);
+}
+
 static void set_lines(struct lines *lines, const struct wanted *w, const struct helpers_line *line)
 {
 	struct profile_line rows[HELPERS_FRAMES_MAX];
@@ -153,19 +171,50 @@ static void batch_answer(struct batch *batch, const struct helpers_result *resul
 			  batch->items[i].address);
 }
 
+static void add_again(struct batch *batch)
+{
+	for (size_t i = 0; i < batch->count; i++)
+		lines_add(batch->lines, batch->items[i].file, batch->items[i].location,
+			  batch->items[i].address);
+}
+
+/* False: there is nowhere else. */
+static bool look_elsewhere(struct file_state *state)
+{
+	state->source++;
+	if (state->source == NOWHERE)
+		state->reason = FLY_UNNAMED_NO_LINES;
+	return state->source != NOWHERE;
+}
+
+/* True when its frames would say more with the supplement that the answer tells of. */
+static bool learn_supplement(struct file_state *state, const char *text)
+{
+	if (!state || !text || !*text || state->supplement)
+		return false;
+	state->supplement = mem_copy_string(MEM_AGENT, text);
+	if (state->source == OWN)
+		state->source = DEBUG;
+	return state->supplement;
+}
+
 static void batch_done(void *ctx, const struct helpers_result *result)
 {
 	struct batch *batch = ctx;
 	struct lines *lines = batch->lines;
+	struct file_state *state = state_of(lines, batch->items[0].file);
 	uint32_t reason = result->unnamed ? result->unnamed : FLY_UNNAMED_READER_FAILED;
 
 	lines->asked -= batch->count;
 	DL_DELETE(lines->in_flight, batch);
 	if (!result->err) {
-		batch_answer(batch, result);
+		if (learn_supplement(state, result->supplement))
+			add_again(batch);
+		else
+			batch_answer(batch, result);
+	} else if (result->err == -ENOENT && state && look_elsewhere(state)) {
+		add_again(batch);
 	} else {
-		struct file_state *state = state_of(lines, batch->items[0].file);
-
 		if (result->err == -ECANCELED)
 			reason = FLY_UNNAMED_LINES_TIME;
 		if (state)
@@ -176,22 +225,51 @@ static void batch_done(void *ctx, const struct helpers_result *result)
 	mem_free(MEM_AGENT, batch);
 }
 
+static int send_batch(struct lines *lines, const struct file_state *state, struct batch *batch)
+{
+	int32_t id = batch->items[0].file;
+	const struct process_file *file = process_file_get(lines->opt.tracker, id);
+	uint64_t addresses[HELPERS_LINES_MAX];
+	int fd;
+
+	for (size_t i = 0; i < batch->count; i++)
+		addresses[i] = batch->items[i].address;
+	if (state->source == OWN)
+		return helpers_lines(lines->opt.helpers, &file->open, addresses, batch->count,
+				     batch_done, batch);
+	if (state->source == DEBUG)
+		return helpers_debug_lines(lines->opt.helpers, &file->open, &file->info,
+					   state->link ? state->link : "",
+					   state->supplement ? state->supplement : "", addresses,
+					   batch->count, batch_done, batch);
+	fd = debugfiles_fetched(lines->opt.debugfiles, id);
+	if (fd < 0)
+		return fd;
+	return helpers_fetched_lines(lines->opt.helpers, fd, file->info.build_id,
+				     file->info.build_id_len, addresses, batch->count, batch_done,
+				     batch);
+}
+
 /* Returns how many of items it took; 0: come back. */
-static size_t ask_batch(struct lines *lines, const struct process_file *file,
-			const struct wanted *items, size_t count)
+static size_t ask_batch(struct lines *lines, const struct wanted *items, size_t count)
 {
 	size_t take = count < HELPERS_LINES_MAX ? count : HELPERS_LINES_MAX;
-	uint64_t addresses[HELPERS_LINES_MAX];
+	struct file_state *state = state_of(lines, items->file);
 	struct batch *batch = mem_alloc(MEM_AGENT, sizeof(*batch) + take * sizeof(batch->items[0]));
 
-	if (!batch)
+	int err = -ENOMEM;
+
+	if (!batch || !state) {
+		mem_free(MEM_AGENT, batch);
 		return 0;
+	}
 	batch->lines = lines;
 	batch->count = take;
 	memcpy(batch->items, items, take * sizeof(batch->items[0]));
-	for (size_t i = 0; i < take; i++)
-		addresses[i] = items[i].address;
-	if (helpers_lines(lines->opt.helpers, &file->open, addresses, take, batch_done, batch)) {
+	do {
+		err = send_batch(lines, state, batch);
+	} while (err == -ENOENT && look_elsewhere(state));
+	if (err) {
 		mem_free(MEM_AGENT, batch);
 		return 0;
 	}
@@ -228,8 +306,7 @@ void lines_ask(struct lines *lines)
 				unlined(lines, &items[k], state->reason);
 			continue;
 		}
-		took = ask_batch(lines, process_file_get(lines->opt.tracker, items->file), items,
-				 n);
+		took = ask_batch(lines, items, n);
 		memmove(lines->wanted + kept, items + took, (n - took) * sizeof(*items));
 		kept += n - took;
 	}

@@ -232,6 +232,8 @@ static void batch_done(void *ctx, const struct helpers_result *result)
 	struct batch *batch = ctx;
 
 	batch->names->pending--;
+	if (!result->err)
+		lines_link(batch->names->opt.lines, batch->file, result->debug_link);
 	for (size_t i = 0; i < batch->count && !result->err; i++)
 		lines_add(batch->names->opt.lines, batch->file, batch->items[i].location,
 			  batch->items[i].address);

@@ -187,6 +187,7 @@ static int make_parts(struct recording *r, struct why *why)
 	naming.debugfiles = r->debugfiles;
 	lines.tracker = r->tracker;
 	lines.profile = r->profile;
+	lines.debugfiles = r->debugfiles;
 	if (lines_new(&lines, &r->lines))
 		return why_set(why, -ENOMEM, "out of memory");
 	naming.lines = r->lines;

@@ -91,6 +91,9 @@ int debugfiles_ask(struct debugfiles *d, int32_t file, const char *link,
 void debugfiles_poll(struct debugfiles *d);
 /* The recording is over: servers are asked and waited for until end_ns, and no longer. */
 void debugfiles_end(struct debugfiles *d, uint64_t end_ns);
+/* What debuginfod sent as the debug file of a file, not verified; it stays ours. -ENOENT: nothing,
+ * -EAGAIN: not yet. d may be NULL. */
+int debugfiles_fetched(const struct debugfiles *d, int32_t file);
 /* How many answers are worth waiting for. */
 size_t debugfiles_left(const struct debugfiles *d, uint64_t now_ns);
 /* Reasons for what is still open. */
@@ -122,6 +125,7 @@ void jit_finish(struct jit *jit);
 struct lines_options {
 	struct process_tracker *tracker;
 	struct profile *profile;
+	struct debugfiles *debugfiles; /* NULL with no_symbols */
 	struct helpers *helpers; /* NULL: nothing is asked */
 };
 int lines_new(const struct lines_options *options, struct lines **ret);
@@ -129,6 +133,8 @@ int lines_new(const struct lines_options *options, struct lines **ret);
 void lines_free(struct lines *lines);
 /* A location whose name was answered; file is the tracker's, address the linker's. */
 void lines_add(struct lines *lines, int32_t file, uint32_t location, uint64_t address);
+/* The .gnu_debuglink of a file; "" or NULL: none. */
+void lines_link(struct lines *lines, int32_t file, const char *link);
 /* Asks for what was added. Large requests are cheaper than many: every few seconds, and at the end.
  * Names go before all of them. */
 void lines_ask(struct lines *lines);

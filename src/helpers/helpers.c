@@ -40,6 +40,7 @@ static bool is_for_file(const struct request *r)
 	case WIRE_PERFMAP_HOLD:
 	case WIRE_PERFMAP:
 	case WIRE_DEBUG:
+	case WIRE_DEBUG_LINES:
 	case WIRE_PACK_DIGEST:
 	case WIRE_DEBUG_DIGEST:
 	case WIRE_PACK:
@@ -62,7 +63,7 @@ static struct request_list *list_of(struct helpers *h, const struct request *r)
 	case REQUEST_WAITING:
 		return &h->waiting;
 	default:
-		if (r->wire.op == WIRE_LINES)
+		if (wire_is_lines(r->wire.op))
 			return &h->lines;
 		if (request_is_table(r))
 			return &h->tables;
@@ -215,6 +216,8 @@ static enum bad_scope scope_of(const struct request *r)
 {
 	switch (r->wire.op) {
 	case WIRE_LINES:
+	case WIRE_DEBUG_LINES:
+	case WIRE_FETCHED_LINES:
 		return BAD_LINES;
 	case WIRE_TABLE:
 		return BAD_TABLE;
@@ -430,25 +433,39 @@ static int candidate_add(void *ctx, enum elf_debug_kind kind, const char *path)
 	return 0;
 }
 
-int helpers_debug_names(struct helpers *h, const struct helpers_file *file,
-			const struct elf_info *info, const char *link, const uint64_t *vaddrs,
-			size_t count, helpers_done done, void *ctx)
+/* "HEX PATH" into links; what is none of that is left out. */
+static void set_supplement(struct elf_debug_links *links, const char *text)
 {
-	struct elf_debug_links links = {0};
+	size_t digits = strspn(text, "0123456789abcdef"), len = digits / 2;
+
+	if (digits % 2 || !len || len > ELF_BUILD_ID_MAX || text[digits] != ' ' ||
+	    strlen(text + digits + 1) >= sizeof(links->supplement))
+		return;
+	for (size_t i = 0; i < len; i++) {
+		const char byte[3] = {text[2 * i], text[2 * i + 1], 0};
+
+		links->supplement_id[i] = (uint8_t)strtoul(byte, NULL, 16);
+	}
+	links->supplement_id_len = (uint8_t)len;
+	memcpy(links->supplement, text + digits + 1, strlen(text + digits + 1) + 1);
+}
+
+/* Of op, with the paths of what may be the file's debug file. -ENOENT: there are none. */
+static int submit_debug(struct helpers *h, uint32_t op, const struct helpers_file *file,
+			const struct elf_info *info, const struct elf_debug_links *links,
+			const uint64_t *vaddrs, size_t count, helpers_done done, void *ctx)
+{
 	const char *path = path_of(file);
 	struct request *r = NULL;
 	struct buf text;
 	size_t own;
 
-	if (!is_valid(file, count) || !count || strlen(link) >= sizeof(links.name))
-		return -EINVAL;
-	memcpy(links.name, link, strlen(link) + 1);
 	buf_init(&text, MEM_HELPERS, WIRE_PATH_MAX + 1);
 	buf_add(&text, path, strlen(path) + 1);
 	own = text.len;
-	elf_debug_candidates(info, &links, path, candidate_add, &text);
+	elf_debug_candidates(info, links, path, candidate_add, &text);
 	if (!text.err && text.len > own)
-		r = request_new_text(WIRE_DEBUG, text.data, text.len, vaddrs, count);
+		r = request_new_text(op, text.data, text.len, vaddrs, count);
 	own = text.err || text.len > own ? 0 : own;
 	buf_done(&text);
 	if (own)
@@ -457,14 +474,27 @@ int helpers_debug_names(struct helpers *h, const struct helpers_file *file,
 	return submit(h, r, done, ctx);
 }
 
-int helpers_fetched_names(struct helpers *h, int fd, const uint8_t *build_id, size_t build_id_len,
-			  const uint64_t *vaddrs, size_t count, helpers_done done, void *ctx)
+int helpers_debug_names(struct helpers *h, const struct helpers_file *file,
+			const struct elf_info *info, const char *link, const uint64_t *vaddrs,
+			size_t count, helpers_done done, void *ctx)
+{
+	struct elf_debug_links links = {0};
+
+	if (!is_valid(file, count) || !count || strlen(link) >= sizeof(links.name))
+		return -EINVAL;
+	memcpy(links.name, link, strlen(link) + 1);
+	return submit_debug(h, WIRE_DEBUG, file, info, &links, vaddrs, count, done, ctx);
+}
+
+static int submit_fetched(struct helpers *h, uint32_t op, int fd, const uint8_t *build_id,
+			  size_t build_id_len, const uint64_t *vaddrs, size_t count,
+			  helpers_done done, void *ctx)
 {
 	struct request *r;
 
-	if (!count || count > WIRE_NAMES_MAX || !build_id_len || build_id_len > ELF_BUILD_ID_MAX)
+	if (!build_id_len || build_id_len > ELF_BUILD_ID_MAX)
 		return -EINVAL;
-	r = request_new(WIRE_FETCHED, "", vaddrs, count);
+	r = request_new(op, "", vaddrs, count);
 	if (r) {
 		r->wire.build_id_len = (uint8_t)build_id_len;
 		memcpy(r->wire.build_id, build_id, build_id_len);
@@ -477,12 +507,44 @@ int helpers_fetched_names(struct helpers *h, int fd, const uint8_t *build_id, si
 	return submit(h, r, done, ctx);
 }
 
+int helpers_fetched_names(struct helpers *h, int fd, const uint8_t *build_id, size_t build_id_len,
+			  const uint64_t *vaddrs, size_t count, helpers_done done, void *ctx)
+{
+	if (!count || count > WIRE_NAMES_MAX)
+		return -EINVAL;
+	return submit_fetched(h, WIRE_FETCHED, fd, build_id, build_id_len, vaddrs, count, done,
+			      ctx);
+}
+
 int helpers_lines(struct helpers *h, const struct helpers_file *file, const uint64_t *vaddrs,
 		  size_t count, helpers_done done, void *ctx)
 {
 	if (!count || count > HELPERS_LINES_MAX)
 		return -EINVAL;
 	return submit_file(h, WIRE_LINES, file, vaddrs, count, done, ctx);
+}
+
+int helpers_debug_lines(struct helpers *h, const struct helpers_file *file,
+			const struct elf_info *info, const char *link, const char *supplement,
+			const uint64_t *vaddrs, size_t count, helpers_done done, void *ctx)
+{
+	struct elf_debug_links links = {0};
+
+	if (!is_valid(file, count) || !count || count > HELPERS_LINES_MAX ||
+	    strlen(link) >= sizeof(links.name))
+		return -EINVAL;
+	memcpy(links.name, link, strlen(link) + 1);
+	set_supplement(&links, supplement);
+	return submit_debug(h, WIRE_DEBUG_LINES, file, info, &links, vaddrs, count, done, ctx);
+}
+
+int helpers_fetched_lines(struct helpers *h, int fd, const uint8_t *build_id, size_t build_id_len,
+			  const uint64_t *vaddrs, size_t count, helpers_done done, void *ctx)
+{
+	if (!count || count > HELPERS_LINES_MAX)
+		return -EINVAL;
+	return submit_fetched(h, WIRE_FETCHED_LINES, fd, build_id, build_id_len, vaddrs, count,
+			      done, ctx);
 }
 
 int helpers_table(struct helpers *h, const struct helpers_file *file, uint64_t bytes_max,

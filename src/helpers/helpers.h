@@ -119,6 +119,7 @@ struct helpers_result {
 	const char *debug_link;		  /* names: its .gnu_debuglink; "" none, or not printable */
 	const struct helpers_line *lines; /* lines */
 	size_t line_count;
+	const char *supplement; /* lines: what helpers_debug_lines wants to know; "": nothing */
 	const struct helpers_table *table; /* table */
 	const uint8_t *digest;		   /* inside: of what a symbol file is made */
 };
@@ -171,7 +172,7 @@ int helpers_inspect(struct helpers *helpers, const struct helpers_file *file, he
 int helpers_names(struct helpers *helpers, const struct helpers_file *file, const uint64_t *vaddrs,
 		  size_t count, helpers_done done, void *ctx);
 /* The same of a stripped file, from its separate debug file: looked for by build-id and by link (of
- * an answer of helpers_names, or "") below the process's root, by build-id also below our own, and
+ * an answer of helpers_names, or "") below the process's root (ours, when it has ended), by build-id also below our own, and
  * verified by the reader (elf_debug.h). -ENOENT: there is none. */
 int helpers_debug_names(struct helpers *helpers, const struct helpers_file *file,
 			const struct elf_info *info, const char *link, const uint64_t *vaddrs,
@@ -186,6 +187,16 @@ int helpers_fetched_names(struct helpers *helpers, int fd, const uint8_t *build_
  * asked for lines again, but for names all the same. -ENOENT: the file has no lines at all. */
 int helpers_lines(struct helpers *helpers, const struct helpers_file *file, const uint64_t *vaddrs,
 		  size_t count, helpers_done done, void *ctx);
+/* The same from its separate debug file, as helpers_debug_names; and from a debug file that came
+ * from elsewhere, as helpers_fetched_names. Where dwz moved entries to a supplement an answer says
+ * so: the file is asked again with that text, and its frames have all their names then. "": not
+ * known of any. A program with lines of its own and a supplement is asked this way as well. */
+int helpers_debug_lines(struct helpers *helpers, const struct helpers_file *file,
+			const struct elf_info *info, const char *link, const char *supplement,
+			const uint64_t *vaddrs, size_t count, helpers_done done, void *ctx);
+int helpers_fetched_lines(struct helpers *helpers, int fd, const uint8_t *build_id,
+			  size_t build_id_len, const uint64_t *vaddrs, size_t count,
+			  helpers_done done, void *ctx);
 /* The file's whole unwind table (result: table, valid for the call). One at a time is at the
  * reader: while names wait, each table lets HELPERS_NAMES_PER_TABLE of them go first, so neither
  * waits for ever. A file on which the reader failed is not asked for its table again, but for all

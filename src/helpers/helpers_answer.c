@@ -173,7 +173,8 @@ static uint32_t unlined_of(uint32_t state)
 	}
 }
 
-void helpers_answer_lines(struct buf *out, const struct symbol_frames *frames)
+void helpers_answer_lines(struct buf *out, uint32_t op, const struct symbol_frames *frames,
+			  const char *supplement)
 {
 	struct lines_head head = {.text_count = strings_count(frames->strings)};
 
@@ -181,7 +182,7 @@ void helpers_answer_lines(struct buf *out, const struct symbol_frames *frames)
 		if (frames->answers[i].state == SYMBOL_FRAMES_FOUND)
 			head.frame_count += frames->answers[i].count;
 	}
-	add_head(out, WIRE_LINES, 0, 0, frames->count, "");
+	add_head(out, op, 0, 0, frames->count, supplement);
 	buf_add(out, &head, sizeof(head));
 	for (uint32_t i = 0; i < head.text_count; i++)
 		add_string(out, strings_get(frames->strings, i));
@@ -516,6 +517,9 @@ static int body_check(struct cursor *c, const struct head *head, uint32_t op, ui
 		return head->count == asked_count ? names_check(c, head->count, asked, ret)
 						  : -EBADMSG;
 	case WIRE_LINES:
+	case WIRE_DEBUG_LINES:
+	case WIRE_FETCHED_LINES:
+		ret->result.supplement = ret->result.text;
 		return head->count == asked_count ? lines_check(c, head->count, asked, ret)
 						  : -EBADMSG;
 	case WIRE_TABLE:

@@ -18,7 +18,9 @@ void helpers_answer_names(struct buf *out, uint32_t op, const struct helpers_nam
 			  size_t count);
 /* Behind the names of WIRE_NAMES and WIRE_PACKED_NAMES. */
 void helpers_answer_debug(struct buf *out, bool is_stripped, const char *link);
-void helpers_answer_lines(struct buf *out, const struct symbol_frames *frames);
+/* supplement: what is missing for all of them; printable, or "". */
+void helpers_answer_lines(struct buf *out, uint32_t op, const struct symbol_frames *frames,
+			  const char *supplement);
 void helpers_answer_table(struct buf *out, uint32_t op, const struct unwind_table *t,
 			  const uint8_t hash[32]);
 void helpers_answer_scan(struct buf *out, const struct helpers_scan *scan);

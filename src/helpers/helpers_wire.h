@@ -51,6 +51,8 @@ enum wire_op {
 	WIRE_FETCHED, /* the debug file's descriptor comes with the request */
 	WIRE_PERFMAP, /* ino: the stamp of the map that main knows */
 	WIRE_LINES,
+	WIRE_DEBUG_LINES,   /* as WIRE_DEBUG; possible supplements are among the candidates */
+	WIRE_FETCHED_LINES, /* as WIRE_FETCHED */
 	/* Symbol files (symbol_packed.h). The first four are of a file, or (as WIRE_DEBUG) of its
 	 * debug file. */
 	WIRE_PACK_DIGEST, /* what the symbol file must be made of */
@@ -89,7 +91,13 @@ _Static_assert(sizeof(struct wire_request) == 176, "helpers: wire_request has no
 
 static inline bool wire_is_debug(uint32_t op)
 {
-	return op == WIRE_DEBUG || op == WIRE_DEBUG_DIGEST || op == WIRE_DEBUG_PACK;
+	return op == WIRE_DEBUG || op == WIRE_DEBUG_LINES || op == WIRE_DEBUG_DIGEST ||
+	       op == WIRE_DEBUG_PACK;
+}
+
+static inline bool wire_is_lines(uint32_t op)
+{
+	return op == WIRE_LINES || op == WIRE_DEBUG_LINES || op == WIRE_FETCHED_LINES;
 }
 
 enum wire_ack_state {

@@ -193,7 +193,8 @@ static void serve_debug(struct opener *o, const struct wire_request *request, co
 	}
 	fds[0] = file.fd;
 	count = opener_debug_open(&r, text, r.text_bytes, fds + 1, WIRE_DEBUG_MAX, &by_link);
-	if (!count) {
+	/* Lines may be in the file itself. */
+	if (!count && r.op != WIRE_DEBUG_LINES) {
 		why_set(&why, -ENOENT, "there is no separate debug file");
 		ack_failure(&r, -ENOENT, &why);
 		return;
@@ -242,11 +243,13 @@ static void serve(struct opener *o, size_t bytes, int fd)
 		serve_scan(&r);
 		break;
 	case WIRE_DEBUG:
+	case WIRE_DEBUG_LINES:
 	case WIRE_DEBUG_DIGEST:
 	case WIRE_DEBUG_PACK:
 		serve_debug(o, &r, path, fd, rest, rest_bytes);
 		break;
 	case WIRE_FETCHED:
+	case WIRE_FETCHED_LINES:
 	case WIRE_PACKED_NAMES:
 	case WIRE_PACKED_INFO:
 		serve_sent(&r, fd, rest, rest_bytes);

@@ -469,8 +469,9 @@ size_t opener_debug_open(const struct wire_request *request, const char *text, s
 		bool is_known = false;
 
 		at += strnlen(path, bytes - at) + 1;
-		if (debug_open_one(*path == 'H' ? roots.host : roots.process, path + 1,
-				   &files[count]))
+		/* Of a process that has ended ours is tried: the reader knows the right file. */
+		if (debug_open_one(*path == 'H' || roots.process < 0 ? roots.host : roots.process,
+				   path + 1, &files[count]))
 			continue;
 		for (size_t i = 0; i < count; i++)
 			is_known |= files[i].dev == files[count].dev &&

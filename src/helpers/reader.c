@@ -241,27 +241,57 @@ static void serve_packed(const struct job *job, struct buf *out)
 	queries_free(queries, count);
 }
 
+/* Where the job's lines are: in the file, its debug file or what was fetched; *ret_own is to be
+ * closed as well when it is another. */
+static int lines_open(const struct job *job, struct buf *out, struct elf_file **ret,
+		      struct elf_file **ret_own, struct why *why)
+{
+	size_t chosen;
+
+	*ret_own = *ret = NULL;
+	if (job->r.op == WIRE_FETCHED_LINES)
+		return reader_fetched_open(job->fd_count ? job->fds[0] : -1, job->r.build_id,
+					   job->r.build_id_len, ret, why);
+	*ret_own = file_open(job, out);
+	if (!*ret_own)
+		return -EBADMSG;
+	*ret = *ret_own;
+	if (job->r.op == WIRE_DEBUG_LINES)
+		/* The file itself, if it has a supplement and no debug file. */
+		(void)reader_debug_open(*ret_own, job->fds + 1, job->fd_count - 1,
+					job->r.files >> 1, ret, &chosen, why);
+	return 0;
+}
+
 static void serve_lines(const struct job *job, struct buf *out)
 {
 	static const struct symbol_frames_limits limits = {LINES_CPU_NS, LINES_WALL_NS};
-	struct elf_file *elf = file_open(job, out);
+	struct elf_file *elf, *own, *supplement = NULL;
 	struct symbol_frames *frames = NULL;
+	char text[WIRE_TEXT_MAX] = "";
 	struct why why = {""};
-	int err;
+	int err = lines_open(job, out, &elf, &own, &why);
 
-	if (!elf)
-		return;
-	err = symbol_frames_new(job->addresses, job->r.count, &frames);
-	if (!err)
-		err = symbol_frames_find(elf, NULL, &limits, frames, &why);
-	if (err == -ENOENT)
+	if (!err) {
+		reader_debug_supplement(elf, job->fds, job->fd_count, &supplement, text,
+					sizeof(text));
+		err = symbol_frames_new(job->addresses, job->r.count, &frames);
+		if (!err)
+			err = symbol_frames_find(elf, supplement, &limits, frames, &why);
+	}
+	if (out->len) /* file_open said why */
+		;
+	else if (err == -ENOENT)
 		helpers_answer_error(out, job->r.op, err, FLY_UNNAMED_NO_LINES, why.text);
 	else if (err)
 		helpers_answer_error(out, job->r.op, err, FLY_UNNAMED_LINES_LIMIT, why.text);
 	else
-		helpers_answer_lines(out, frames);
+		helpers_answer_lines(out, job->r.op, frames, text);
 	symbol_frames_free(frames);
-	elf_close(elf);
+	elf_close(supplement);
+	if (elf != own)
+		elf_close(elf);
+	elf_close(own);
 	malloc_trim(0);
 }
 
@@ -337,6 +367,8 @@ static void serve(const struct job *job, struct buf *out)
 		serve_scan(job, out);
 		break;
 	case WIRE_LINES:
+	case WIRE_DEBUG_LINES:
+	case WIRE_FETCHED_LINES:
 		serve_lines(job, out);
 		break;
 	case WIRE_PACK_DIGEST:

@@ -116,22 +116,63 @@ int reader_debug_lookup(struct elf_file *elf, const int *fds, size_t fd_count, u
 			    : why_set(why, -ENOENT, "none of the debug files is the file's");
 }
 
-int reader_fetched_lookup(int fd, const uint8_t *build_id, size_t build_id_len,
-			  struct symbol_query *queries, size_t count, struct why *why)
+void reader_debug_supplement(struct elf_file *debug, const int *fds, size_t fd_count,
+			     struct elf_file **ret, char *text, size_t text_size)
+{
+	struct elf_debug_links links;
+	size_t at = 0;
+
+	*ret = NULL;
+	*text = 0;
+	elf_debug_links_read(debug, &links, NULL);
+	if (!links.supplement[0] || !links.supplement_id_len)
+		return;
+	for (size_t i = 0; i < fd_count && !*ret; i++) {
+		const struct elf_info *info;
+
+		if (elf_open(fds[i], ret, NULL))
+			continue;
+		info = elf_get_info(*ret);
+		if (info->build_id_len == links.supplement_id_len &&
+		    !memcmp(info->build_id, links.supplement_id, links.supplement_id_len))
+			return;
+		elf_close(*ret);
+		*ret = NULL;
+	}
+	if (2 * (size_t)links.supplement_id_len + strlen(links.supplement) + 2 > text_size)
+		return;
+	for (size_t i = 0; i < links.supplement_id_len; i++, at += 2)
+		snprintf(text + at, text_size - at, "%02x", links.supplement_id[i]);
+	text[at++] = ' ';
+	text_print(links.supplement, strlen(links.supplement), text + at, text_size - at);
+}
+
+int reader_fetched_open(int fd, const uint8_t *build_id, size_t build_id_len, struct elf_file **ret,
+			struct why *why)
 {
 	const struct elf_info *info;
-	struct elf_file *elf = NULL;
 	int err = fd < 0 ? why_set(why, -EBADMSG, "no descriptor came with the job")
-			 : elf_open(fd, &elf, why);
+			 : elf_open(fd, ret, why);
 
 	if (err)
 		return err;
-	info = elf_get_info(elf);
-	if (!build_id_len || info->build_id_len != build_id_len ||
-	    memcmp(info->build_id, build_id, build_id_len) != 0)
-		err = why_set(why, -EBADMSG, "what was fetched has another build-id");
-	if (!err)
-		err = symbol_lookup_table(elf, queries, count, why);
+	info = elf_get_info(*ret);
+	if (build_id_len && info->build_id_len == build_id_len &&
+	    !memcmp(info->build_id, build_id, build_id_len))
+		return 0;
+	elf_close(*ret);
+	return why_set(why, -EBADMSG, "what was fetched has another build-id");
+}
+
+int reader_fetched_lookup(int fd, const uint8_t *build_id, size_t build_id_len,
+			  struct symbol_query *queries, size_t count, struct why *why)
+{
+	struct elf_file *elf;
+	int err = reader_fetched_open(fd, build_id, build_id_len, &elf, why);
+
+	if (err)
+		return err;
+	err = symbol_lookup_table(elf, queries, count, why);
 	elf_close(elf);
 	return err;
 }

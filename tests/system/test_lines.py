@@ -82,6 +82,35 @@ def test_lines_are_those_of_eu_addr2line(recorded):
     assert judged >= 3  # a short loop: samples fall on few of its instructions
 
 
+def separate(program, into, *, dwz=False):
+    """A copy of program, and its debug file apart, found by link; with dwz what two of those share is a third."""
+    copies = [into / program.name, into / f"{program.name}.twin"]
+    for copy in copies:
+        debug = f"{copy}.debug"
+        subprocess.run(["objcopy", "--only-keep-debug", program, debug], check=True)
+        subprocess.run(["strip", "-o", copy, program], check=True)
+    if dwz:
+        subprocess.run(["dwz", "-m", into / "common.dwz", "-M", into / "common.dwz",
+                        *(f"{copy}.debug" for copy in copies)], check=True)
+    for copy in copies:
+        subprocess.run(["objcopy", f"--add-gnu-debuglink={copy}.debug", copy], check=True)
+    return copies[0]
+
+
+@pytest.mark.parametrize("dwz", [False, True], ids=["plain", "dwz"])
+def test_lines_of_a_separate_debug_file(tmp_path, workloads, dwz):
+    program = separate(workloads / "inlined", tmp_path, dwz=dwz)
+    recorder = rig.record_command(tmp_path, [program, 2], "-F", HZ)
+    ours = {address: lines for (file, address), lines in locations(recorder.outputs["pb.gz"].read_bytes()).items()
+            if file == str(program)}
+    theirs = eu_addr2line(program, ours)
+    chains = Counter(tuple(function for function, _, _ in lines) for lines in ours.values())
+    assert ("inner_mix", "middle_step", "outer_work") in chains, f"{ours}\n{recorder.why()}"
+    judged = [address for address in ours if theirs[address][-1][2]]
+    assert len(judged) >= 3 and all(ours[a] == theirs[a] for a in judged), f"{ours}\n{theirs}"
+    assert not any(recorder.summary["lines"]["missing"].values()), recorder.why()
+
+
 def test_no_inlines_reads_no_lines(tmp_path, workloads):
     recorder = rig.record_command(tmp_path, [workloads / "inlined", 1], "--no-inlines", "-F", HZ)
     assert recorder.folded.leaves("inlined")["outer_work"] > 0.9 * recorder.folded.total, recorder.why()

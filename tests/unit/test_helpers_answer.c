@@ -162,7 +162,7 @@ static void lines_write(struct buf *b)
 	strings_add_str(frames.strings, "inner");
 	strings_add_str(frames.strings, "/src/a.c");
 	strings_add_str(frames.strings, "outer");
-	helpers_answer_lines(b, &frames);
+	helpers_answer_lines(b, WIRE_LINES, &frames, "");
 	strings_free(frames.strings);
 }
 
