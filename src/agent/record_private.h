@@ -126,7 +126,7 @@ struct lines_options {
 	struct process_tracker *tracker;
 	struct profile *profile;
 	struct debugfiles *debugfiles; /* NULL with no_symbols */
-	struct helpers *helpers; /* NULL: nothing is asked */
+	struct helpers *helpers;       /* NULL: nothing is asked */
 };
 int lines_new(const struct lines_options *options, struct lines **ret);
 /* After helpers_stop: answers come until then. */

@@ -172,8 +172,8 @@ int helpers_inspect(struct helpers *helpers, const struct helpers_file *file, he
 int helpers_names(struct helpers *helpers, const struct helpers_file *file, const uint64_t *vaddrs,
 		  size_t count, helpers_done done, void *ctx);
 /* The same of a stripped file, from its separate debug file: looked for by build-id and by link (of
- * an answer of helpers_names, or "") below the process's root (ours, when it has ended), by build-id also below our own, and
- * verified by the reader (elf_debug.h). -ENOENT: there is none. */
+ * an answer of helpers_names, or "") below the process's root (ours, when it has ended), by
+ * build-id also below our own, and verified by the reader (elf_debug.h). -ENOENT: there is none. */
 int helpers_debug_names(struct helpers *helpers, const struct helpers_file *file,
 			const struct elf_info *info, const char *link, const uint64_t *vaddrs,
 			size_t count, helpers_done done, void *ctx);
