@@ -6,7 +6,8 @@
  * and not the file. Rules (docs/symbols.md): a sized symbol covers [vaddr, vaddr + size); past it
  * there is no name. A symbol of size 0 covers up to the next symbol of its section, at most
  * SYMBOL_GAP_MAX bytes. Among equals: global before weak before local, .symtab before .dynsym,
- * then the shorter, then the lexically first name: two runs name alike.
+ * then of local ones the first in the table, else the shorter, then the lexically first name: two
+ * runs name alike.
  *
  * Demangling (libiberty): C++ Itanium, Rust legacy and v0. Bounded in output and work: a name that
  * would grow past SYMBOL_NAME_MAX is cut and ends in "…"; D and Swift are left as they are.

@@ -30,7 +30,8 @@ struct covering {
 struct sweep {
 	struct symbol_rules rules;
 	struct symbol_pack_writer *writer;
-	struct symbol *symbols;
+	struct symbol *symbols; /* in the order of the tables */
+	uint32_t *order;	/* their numbers by address, the best of an address first */
 	size_t count, cap;
 	struct covering *stack;
 	size_t depth, stack_cap;
@@ -78,9 +79,11 @@ static int collect(void *ctx, const struct elf_symbol *e)
 
 static int compare_place(const void *a, const void *b, void *ctx)
 {
-	const struct symbol *x = a, *y = b;
 	struct sweep *w = ctx;
+	uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
+	const struct symbol *x = &w->symbols[i], *y = &w->symbols[j];
 	struct elf_symbol p, q;
+	int by_rule;
 
 	if (x->vaddr != y->vaddr)
 		return x->vaddr < y->vaddr ? -1 : 1;
@@ -89,7 +92,8 @@ static int compare_place(const void *a, const void *b, void *ctx)
 		return 0;
 	p = wide(x);
 	q = wide(y);
-	return symbol_rules_compare(&w->rules, &p, &q);
+	by_rule = symbol_rules_compare(&w->rules, &p, &q);
+	return by_rule ? by_rule : (i > j) - (i < j);
 }
 
 static uint64_t end_of(const struct symbol *s)
@@ -165,17 +169,17 @@ static void nearest_set(struct sweep *w, struct symbol *s)
 /* Symbols first to last, of one start, the best first. */
 static int place(struct sweep *w, size_t first, size_t last)
 {
-	struct symbol *nearest = &w->symbols[first];
+	struct symbol *nearest = &w->symbols[w->order[first]];
 	int err = sweep_to(w, nearest->vaddr);
 
 	for (size_t i = last + 1; i-- > first && !err;) {
-		if (w->symbols[i].size)
-			err = cover(w, (uint32_t)i);
+		if (w->symbols[w->order[i]].size)
+			err = cover(w, w->order[i]);
 	}
 	/* A sized symbol at the same place says where the code ends. */
 	for (size_t i = first; i <= last; i++) {
-		if (w->symbols[i].size) {
-			nearest = &w->symbols[i];
+		if (w->symbols[w->order[i]].size) {
+			nearest = &w->symbols[w->order[i]];
 			break;
 		}
 	}
@@ -187,12 +191,18 @@ static int sweep_all(struct sweep *w)
 {
 	int err = 0;
 
-	qsort_r(w->symbols, w->count, sizeof(*w->symbols), compare_place, w);
+	w->order = mem_array(MEM_SYMBOL, w->count, sizeof(*w->order));
+	if (!w->order)
+		return -ENOMEM;
+	for (size_t i = 0; i < w->count; i++)
+		w->order[i] = (uint32_t)i;
+	qsort_r(w->order, w->count, sizeof(*w->order), compare_place, w);
 	for (size_t i = 0, last; i < w->count && !err; i = last + 1) {
 		if (symbol_pack_is_late(w->writer))
 			return w->writer->err;
 		for (last = i; last + 1 < w->count;) {
-			if (w->symbols[last + 1].vaddr != w->symbols[i].vaddr)
+			if (w->symbols[w->order[last + 1]].vaddr !=
+			    w->symbols[w->order[i]].vaddr)
 				break;
 			last++;
 		}
@@ -289,6 +299,7 @@ int symbol_pack_table(struct elf_file *elf, struct symbol_pack_writer *writer,
 	if (!err && w.count)
 		err = names_settle(&w);
 	mem_free(MEM_SYMBOL, w.symbols);
+	mem_free(MEM_SYMBOL, w.order);
 	mem_free(MEM_SYMBOL, w.stack);
 	symbol_rules_done(&w.rules);
 	return err;

@@ -18,7 +18,8 @@ void symbol_rules_done(struct symbol_rules *rules);
 int symbol_rules_name(struct symbol_rules *rules, const struct elf_symbol *symbol, int slot);
 /* Labels of the assembler and mapping symbols name no function. Uses slot 0. */
 bool symbol_rules_is_label(struct symbol_rules *rules, const struct elf_symbol *symbol);
-/* Among symbols of one start: less is better. Reads names only when all else is equal. */
+/* Among symbols of one start: less is better, 0: the first in the table. Reads names only when all
+ * else is equal. */
 int symbol_rules_compare(struct symbol_rules *rules, const struct elf_symbol *a,
 			 const struct elf_symbol *b);
 

@@ -11,8 +11,8 @@ program before it was stripped. Exit status: 0 when no difference is unexplained
 other than judge-* and alias hold at most 1 % of the addresses of each file, else 1.
 
 --judge all asks eu-addr2line and llvm-symbolizer, and objdump about stubs of the PLT. A name is equal
-when one of them gives it; of the rest every class counts to the 1 %, but for alias: another name at
-the very address whose name the judges give, by the symbol tables they read. --debug auto is the
+when one of them gives it; of the rest every class counts to the 1 %, alias too: another name at the
+very address whose name the judges give, by the symbol tables they read. --debug auto is the
 file's separate debug file, as the judges find it by themselves; with none they are kept from it.
 --packed: the symbol file made of the program must say the same.
 """
@@ -294,7 +294,7 @@ def report_all(args, path, addresses, ours, said, table, sections):
         if classes[kind] <= args.show:
             print(f"  {kind} {address:#x} ours {ours[i]} theirs {theirs}")
     same = classes.pop("equal", 0)
-    counted = sum(n for k, n in classes.items() if k != "alias")
+    counted = sum(classes.values())
     fine = not classes["unexplained"] and counted * 100 <= len(addresses)
     told = ", ".join(f"{k} {n}" for k, n in sorted(classes.items()) if n) or "no difference"
     named = sum(1 for o in ours if o[1] != "-")

@@ -109,6 +109,8 @@ static void symbol__aliases__are_chosen_by_rule(void **state)
 	(void)state;
 	elf_image_symbol(&image, "aa_local", T, 8, STT_FUNC, STB_LOCAL);
 	expect(T, "aa_local");
+	elf_image_symbol(&image, "a_local", T, 8, STT_FUNC, STB_LOCAL);
+	expect(T, "aa_local"); /* the first in the table */
 	elf_image_symbol(&image, "weak", T, 8, STT_FUNC, STB_WEAK);
 	expect(T, "weak");
 	elf_image_symbol(&image, "global_b", T, 8, STT_FUNC, STB_GLOBAL);
