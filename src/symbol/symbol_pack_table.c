@@ -201,8 +201,7 @@ static int sweep_all(struct sweep *w)
 		if (symbol_pack_is_late(w->writer))
 			return w->writer->err;
 		for (last = i; last + 1 < w->count;) {
-			if (w->symbols[w->order[last + 1]].vaddr !=
-			    w->symbols[w->order[i]].vaddr)
+			if (w->symbols[w->order[last + 1]].vaddr != w->symbols[w->order[i]].vaddr)
 				break;
 			last++;
 		}

@@ -62,7 +62,8 @@ int symbol_rules_compare(struct symbol_rules *rules, const struct elf_symbol *a,
 		return binding_rank(a) < binding_rank(b) ? -1 : 1;
 	if (a->dynamic != b->dynamic)
 		return a->dynamic ? 1 : -1;
-	/* Names of one file's own making: its table's order is as good, and what other tools show. */
+	/* Names of one file's own making: its table's order is as good, and what other tools show.
+	 */
 	if (a->binding == STB_LOCAL)
 		return 0;
 	if (symbol_rules_name(rules, a, 0))
