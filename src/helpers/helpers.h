@@ -141,7 +141,7 @@ struct helpers_stats {
 /* The unwind table of a file, and what it was made from. */
 struct helpers_table {
 	struct unwind_table table; /* its parts, stats included */
-	uint8_t hash[32]; /* SHA-256 of the call frame information: identity, with build-id */
+	uint8_t hash[32]; /* BLAKE2b-256 of the call frame information: identity, with build-id */
 };
 
 struct helpers;

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "elf/elf_sha256.h"
+#include "elf/elf_blake2b.h"
 #include "symbol/symbol.h"
 
 #define CHUNK_BYTES 65536U
@@ -71,12 +71,12 @@ static int input_read(void *ctx, uint64_t offset, void *out, size_t bytes)
 	return err;
 }
 
-static void hash_number(struct elf_sha256 *hash, uint64_t number)
+static void hash_number(struct elf_blake2b *hash, uint64_t number)
 {
-	elf_sha256_add(hash, &number, sizeof(number));
+	elf_blake2b_add(hash, &number, sizeof(number));
 }
 
-static void hash_place(struct elf_sha256 *hash, const struct unwind_place *place,
+static void hash_place(struct elf_blake2b *hash, const struct unwind_place *place,
 		       const struct unwind_table *t)
 {
 	hash_number(hash, t->machine);
@@ -93,7 +93,7 @@ static int hash_information(const struct unwind_source *source, const struct unw
 {
 	uint64_t left = t->info_bytes, offset = t->info_offset;
 	struct unwind_place place;
-	struct elf_sha256 hash;
+	struct elf_blake2b hash;
 	uint8_t *chunk;
 	int err = unwind_locate(source, &place, why);
 
@@ -102,17 +102,17 @@ static int hash_information(const struct unwind_source *source, const struct unw
 	chunk = mem_alloc(MEM_HELPERS, CHUNK_BYTES);
 	if (!chunk)
 		return why_set(why, -ENOMEM, "out of memory");
-	elf_sha256_init(&hash);
+	elf_blake2b_init(&hash);
 	hash_place(&hash, &place, t);
 	while (left && !err) {
 		size_t bytes = left < CHUNK_BYTES ? (size_t)left : CHUNK_BYTES;
 
 		err = source->read(source->ctx, offset, chunk, bytes);
-		elf_sha256_add(&hash, chunk, bytes);
+		elf_blake2b_add(&hash, chunk, bytes);
 		offset += bytes;
 		left -= bytes;
 	}
-	elf_sha256_end(&hash, out);
+	elf_blake2b_end(&hash, out);
 	mem_free(MEM_HELPERS, chunk);
 	return err ? why_set(why, err, "reading call frame information: %s", strerror(-err)) : 0;
 }
