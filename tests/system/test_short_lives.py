@@ -37,7 +37,8 @@ def check_brief(recorder, truth, function_of, least, comm_of=None):
         comm = labels.get("comm", "")
         if comm == "runner":  # before its exec
             continue
-        if leaf.name == function_of(comm):
+        # A stub of the linker's, through which the function calls the library, is what it says.
+        if leaf.name == function_of(comm) or leaf.name == "clock_gettime@plt":
             right += ns
         else:
             wrong += ns
