@@ -178,7 +178,7 @@ generic("zooms with a click, and out with Escape", async ({ open, skip }) => {
 	await watch.close();
 });
 
-generic("offers all, per process and per thread as roots", async ({ open, skip }) => {
+generic("offers all, per program, per process and per thread as roots", async ({ open, skip }) => {
 	const watch = await open();
 	const data = await watch.data();
 	if (!data.samples.length)
@@ -190,6 +190,13 @@ generic("offers all, per process and per thread as roots", async ({ open, skip }
 		for (const [name] of row)
 			assert.match(name, pattern);
 	}
+	await watch.page.selectOption("#root", "program");
+	const programs = (await watch.row(1)).map(([name]) => name);
+	assert.ok(programs.length >= 1);
+	const distinct = new Set(data.processes.map(([, comm, exe]) => `${comm} ${exe}`));
+	assert.ok(programs.length <= distinct.size, programs.join());
+	for (const name of programs)
+		assert.doesNotMatch(name, / \(\d+\)$/);
 	await watch.page.selectOption("#root", "all");
 	assert.equal((await watch.row(0))[0][0], "all");
 	await watch.close();

@@ -11,6 +11,8 @@ import { initTheme } from "./theme.js";
 import { Top } from "./top.js";
 import { build, matchMask, matchedWeight, pathTo } from "./tree.js";
 
+const MANY_PROCESSES = 40;
+
 const $ = (id) => document.getElementById(id);
 
 function showEmpty(sentence) {
@@ -26,12 +28,19 @@ function showTitle(profile) {
 		$("when").textContent = profile.start.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
 }
 
+/* Many short-lived processes, each a sliver, show nothing: those of one program belong together. */
+function rootFor(processCount) {
+	if (processCount > MANY_PROCESSES)
+		return "program";
+	return processCount > 1 ? "process" : "all";
+}
+
 class Page {
 	constructor(profile, theme) {
 		this.profile = profile;
 		this.unit = unitOf(profile);
 		this.theme = theme;
-		this.state = { root: profile.processes.length > 1 ? "process" : "all", process: -1, focus: 0, tab: "flame" };
+		this.state = { root: rootFor(profile.processes.length), process: -1, focus: 0, tab: "flame" };
 		this.mask = null; // frame ids the search matched
 		this.pending = 0; // search to come, once typing pauses
 		this.flame = new Flame($("flame"), {

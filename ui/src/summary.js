@@ -63,7 +63,7 @@ export function renderNotes(element, profile, unit) {
 	element.hidden = lines.length === 0;
 	if (!lines.length)
 		return;
-	element.replaceChildren(h("details", { open: lines.length <= 3 },
+	element.replaceChildren(h("details", { open: lines.length <= 3 && innerWidth > 640 },
 		h("summary", {}, lines.length === 1 ? "1 note on completeness" : `${lines.length} notes on completeness`),
 		h("ul", {}, ...lines)));
 }

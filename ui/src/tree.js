@@ -55,15 +55,17 @@ class Nodes {
 	}
 }
 
-/* The first level below the root: nothing, processes or threads. */
+/* The first level below the root: nothing, programs of one name, processes or threads. */
 function groupOf(profile, by, sample) {
 	const process = profile.processes[sample.process] ?? { pid: 0, comm: "[unknown process]", exe: "" };
+	if (by === "program")
+		return [`${process.comm}\n${process.exe}`, process.comm, process.exe];
 	if (by === "process")
 		return [`${sample.process}`, `${process.comm} (${process.pid})`, process.exe];
 	return [`${sample.process} ${sample.tid}`, `${sample.comm || process.comm} (${sample.tid})`, `${process.comm} (${process.pid})`];
 }
 
-/* by: "all", "process" or "thread"; process: an index, or -1 for every process. */
+/* by: "all", "program", "process" or "thread"; process: an index, or -1 for every process. */
 export function build(profile, by, process) {
 	const nodes = new Nodes();
 	const groups = new Map();
