@@ -123,8 +123,10 @@ static int open_targets(struct recording *r, struct kernel_options *kernel, stru
 			return why_set(why, -ESRCH, "%d is a thread; name its process",
 				       (int)opt->pids[i]);
 		if (r->pid_fds[i] < 0)
-			return why_set(why, -ESRCH, "there is no process %d: %s", (int)opt->pids[i],
-				       strerror(errno));
+			return why_set(why, -errno,
+				       errno == ESRCH ? "there is no process %d"
+						      : "process %d cannot be followed: %m",
+				       (int)opt->pids[i]);
 		if (has_ended(r->pid_fds[i]))
 			return why_set(why, -ESRCH,
 				       "process %d has ended: it is a zombie, which waits to be "
@@ -412,6 +414,16 @@ static void on_pid_end(struct recording *r, size_t index)
 		r->is_over = true;
 }
 
+/* A cgroup that was removed has no processes any more, nor ever again: its name would be another's.
+ */
+static void look_at_cgroup(struct recording *r)
+{
+	if (r->cgroup_fd < 0 || !faccessat(r->cgroup_fd, "cgroup.procs", F_OK, 0))
+		return;
+	log_warn("cgroup %s was removed, which ends the recording", r->opt->cgroup);
+	r->is_over = true;
+}
+
 static void print_progress(struct recording *r, uint64_t now)
 {
 	struct intake_counts counts;
@@ -459,6 +471,7 @@ static void turn(struct recording *r, uint64_t now, bool is_final)
 	}
 	if (now >= r->next_cost_ns) {
 		r->next_cost_ns = now + COST_EVERY_NS;
+		look_at_cgroup(r);
 		cost_sample(&r->cost, r->helpers, r->fetch);
 		kernel_memory_get(r->kernel, &r->memory);
 	}

@@ -41,6 +41,10 @@ static void print_ledger(const struct summary *s, FILE *to)
 		"\n  ticks      %" PRIu64 " = %" PRIu64 " idle + %" PRIu64 " filtered + %" PRIu64
 		" taken; about %" PRIu64 " missed by the kernel\n",
 		l->ticks, l->idle, l->filtered, l->taken, l->missed_by_kernel);
+	if (!l->taken)
+		fputs("  nothing that was watched ran on a CPU when a sample was due: record for "
+		      "longer (-d), at a higher rate (-F) or everything (-a)\n",
+		      to);
 }
 
 /* Most files have no lines: silence then. */

@@ -69,6 +69,24 @@ static int check_stdout(int status)
 	return status ? status : AGENT_EXIT_FAILED;
 }
 
+static int no_command(const char *name)
+{
+	log_error("there is no command %s; flyball --help lists them", name);
+	return AGENT_EXIT_USAGE;
+}
+
+static int help_of(char *name)
+{
+	char option[] = "--help";
+	char *argv[] = {name, option, NULL};
+
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++) {
+		if (!strcmp(name, commands[i].name))
+			return commands[i].run(2, argv);
+	}
+	return no_command(name);
+}
+
 static int run(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : "";
@@ -77,6 +95,8 @@ static int run(int argc, char **argv)
 		if (!strcmp(name, commands[i].name))
 			return commands[i].run(argc - 1, argv + 1);
 	}
+	if (!strcmp(name, "help") && argc > 2)
+		return help_of(argv[2]);
 	if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
 		print_help(stdout);
 		return AGENT_EXIT_DONE;
@@ -85,10 +105,9 @@ static int run(int argc, char **argv)
 		puts("flyball " FLYBALL_VERSION);
 		return AGENT_EXIT_DONE;
 	}
-	if (argc < 2)
-		print_help(stderr);
-	else
-		log_error("there is no command %s; flyball --help lists them", name);
+	if (argc > 1)
+		return no_command(name);
+	print_help(stderr);
 	return AGENT_EXIT_USAGE;
 }
 

@@ -115,6 +115,8 @@ void helpers_directory(const char *directory, char *out, size_t out_size)
 
 int helpers_find_directory(struct helpers *h, const char *directory, struct why *why)
 {
+	if (!directory && access("/proc/self", F_OK))
+		return why_set(why, -ENOENT, "/proc is not mounted: mount it");
 	helpers_directory(directory, h->directory, sizeof(h->directory));
 	if (directory_has_both(h->directory))
 		return 0;

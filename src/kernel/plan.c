@@ -68,12 +68,14 @@ void kernel_options_init(struct kernel_options *options)
 
 static int check_tables(const struct kernel_options *options, struct why *why)
 {
+	char size[32];
+
 	if (!options->table_bytes || options->table_bytes % FLY_SEGMENT_BYTES ||
 	    options->table_bytes / FLY_SEGMENT_BYTES > FLY_SEGMENTS_MAX)
 		return why_set(why, -EINVAL,
-			       "--table-memory %llu is no size tables can have: choose a multiple "
+			       "--table-memory %s is no size tables can have: choose a multiple "
 			       "of 2MiB, up to 64MiB",
-			       (unsigned long long)options->table_bytes);
+			       text_bytes(options->table_bytes, size, sizeof(size)));
 	if (!options->processes || options->processes > PROCESSES_MAX)
 		return why_set(why, -ERANGE, "--processes %u is out of range: choose 1 to %u",
 			       options->processes, PROCESSES_MAX);
@@ -96,9 +98,9 @@ int kernel_options_check(const struct kernel_options *options, struct why *why)
 	if (options->ring_bytes < PAGE || options->ring_bytes > RING_MAX ||
 	    options->ring_bytes & (options->ring_bytes - 1))
 		return why_set(why, -EINVAL,
-			       "--ring %llu is no size a ring can have: choose a power of two from "
+			       "--ring %s is no size a ring can have: choose a power of two from "
 			       "4KiB to 1GiB, such as 1MiB",
-			       (unsigned long long)options->ring_bytes);
+			       text_bytes(options->ring_bytes, size, sizeof(size)));
 	if (options->budget_bytes > ram_bytes() / 20)
 		return why_set(
 			why, -ERANGE,

@@ -206,6 +206,20 @@ def test_cgroup(tmp_path, targets, workloads):
     assert recorder.kind["filtered"] > 0
 
 
+def test_cgroup_that_is_removed_ends_the_recording(tmp_path):
+    path = rig.unified_cgroup() / "flyball-test-gone"
+    with rig.cgroup(path):
+        recorder = rig.Recorder(tmp_path, "--cgroup", path)
+        try:
+            recorder.wait_sampling()
+            path.rmdir()
+            recorder.finish()  # by itself
+        finally:
+            recorder.give_up()
+        path.mkdir()
+    assert f"{path} was removed" in recorder.error_text(), recorder.why()
+
+
 def test_cgroup_that_is_none(tmp_path):
     for path in ("/nonexistent", "/tmp", "/etc/passwd"):
         done = rig.flyball("record", "--cgroup", path, "-d", 1, "-o", tmp_path / "x.folded")
