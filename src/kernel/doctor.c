@@ -243,7 +243,11 @@ static void check_tracepoint_program(struct kernel_check *check)
 		close(fd);
 		fd = load_tracepoint("sched_process_fork");
 	}
-	judge_probe(check, fd, "programs on scheduler tracepoints", "5.5");
+	if (fd == -ESRCH) /* libbpf's, where it finds no type information */
+		say(check, BLOCKER,
+		    "programs on scheduler tracepoints cannot be tried without BTF: see btf");
+	else
+		judge_probe(check, fd, "programs on scheduler tracepoints", "5.5");
 }
 
 static void check_ring(struct kernel_check *check)
