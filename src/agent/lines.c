@@ -4,7 +4,7 @@
  * Locations are kept here by file until they are asked for. A file without lines of its own is
  * asked for those of its debug file, the machine's or debuginfod's. One without any, or on which
  * reading them failed, is not asked again; what ran out of time is, as long as each answer brings
- * something.
+ * something. Each that was asked for has lines at the end, or a reason.
  */
 #include "record_private.h"
 
@@ -26,7 +26,7 @@ struct wanted {
 enum source { OWN, DEBUG, FETCHED, NOWHERE };
 
 struct file_state {
-	uint8_t reason; /* enum fly_unnamed: not to be asked any more; NO_LINES is not told */
+	uint8_t reason; /* enum fly_unnamed: not to be asked any more */
 	uint8_t cuts;
 	uint8_t source;	  /* enum source: where its lines are looked for now */
 	char *link;	  /* its .gnu_debuglink; NULL: none */
@@ -92,8 +92,7 @@ static struct file_state *state_of(struct lines *lines, int32_t file)
 
 static void unlined(struct lines *lines, const struct wanted *w, uint32_t reason)
 {
-	/* A file that has none is no failure. */
-	if (reason && reason != FLY_UNNAMED_NO_LINES)
+	if (reason)
 		profile_location_unlined(lines->opt.profile, w->location, reason);
 }
 

@@ -146,7 +146,8 @@ def test_39_debuginfod(split, tmp_path, targets):
     cache = tmp_path / "cache"
     recorder = record(tmp_path, split / "app", f"--debuginfod-cache={cache}", env={"DEBUGINFOD_URLS": url})
     assert share(recorder, "app") >= 0.9, recorder.why()
-    assert recorder.summary["lines"]["lined"] > 0 and not any(recorder.summary["lines"]["missing"].values())
+    missing = {why for why, n in recorder.summary["lines"]["missing"].items() if n}
+    assert recorder.summary["lines"]["lined"] > 0 and missing <= {"no_lines"}, recorder.why()
     assert [p.name for p in cache.iterdir() if p.suffix == ".debug"] == [f"{rig.build_id(split / 'app')}.debug"]
     assert cache.stat().st_mode & 0o777 == 0o700
     rig.kill(server)

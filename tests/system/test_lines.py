@@ -6,6 +6,7 @@ import gzip
 import re
 import subprocess
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import rig
@@ -46,6 +47,11 @@ def eu_addr2line(path, addresses):
     return found
 
 
+def failed(recorder):
+    """Places whose lines could not be read; that a file has none is no failure."""
+    return {why: n for why, n in recorder.summary["lines"]["missing"].items() if n and why != "no_lines"}
+
+
 @pytest.fixture
 def recorded(tmp_path, workloads, request):
     return rig.record_command(tmp_path, [workloads / request.param, 2], "-F", HZ, outputs=("folded", "pb.gz", "otlp", "html"))
@@ -65,7 +71,7 @@ def test_inlined_calls_are_frames(recorded):
     assert total > 0.9 * recorded.folded.total and weights[1] < 0.2 * total and weights[3] > 0.2 * total, recorded.why()
     lines = recorded.summary["lines"]
     assert 0 < lines["inlined"] <= lines["lined"] <= lines["places"], lines
-    assert not any(lines["missing"].values()), lines
+    assert not failed(recorded), lines
 
 
 @pytest.mark.parametrize("recorded", ["inlined"], indirect=True)
@@ -108,7 +114,21 @@ def test_lines_of_a_separate_debug_file(tmp_path, workloads, dwz):
     assert ("inner_mix", "middle_step", "outer_work") in chains, f"{ours}\n{recorder.why()}"
     judged = [address for address in ours if theirs[address][-1][2]]
     assert len(judged) >= 3 and all(ours[a] == theirs[a] for a in judged), f"{ours}\n{theirs}"
-    assert not any(recorder.summary["lines"]["missing"].values()), recorder.why()
+    assert not failed(recorder), recorder.why()
+
+
+def test_lines_of_a_debug_file_that_is_gone(tmp_path, workloads):
+    """Names survive it, lines do not, and that is said."""
+    program = separate(workloads / "inlined", tmp_path)
+    for is_there in (True, False):
+        if not is_there:
+            Path(f"{program}.debug").unlink()
+        recorder = rig.record_command(tmp_path, [program, 1], "-F", HZ, symbol_cache=tmp_path / "symbols")
+        assert recorder.folded.leaves("inlined")["outer_work" if not is_there else "inner_mix_[i]"] > 0, recorder.why()
+        places = [lines for (file, _), lines in locations(recorder.outputs["pb.gz"].read_bytes()).items()
+                  if file == str(program)]
+        assert any(number for lines in places for _, _, number in lines) == is_there, places
+    assert recorder.summary["lines"]["missing"]["no_lines"] >= len(places) > 0, recorder.why()
 
 
 def test_no_inlines_reads_no_lines(tmp_path, workloads):
@@ -142,6 +162,8 @@ def test_38_debug_data_in_every_form(tmp_path, targets, cases, name):
         assert lined["leaf_spin"][0].endswith("/deep.c"), recorder.why()
     else:
         assert not lined
+    if name == "deep.stripped":
+        assert missing["no_lines"] > 0, recorder.why()
     if name == "deep.gzbomb":
         assert missing["lines_limit"] > 0, recorder.why()
     assert recorder.summary["helpers"]["reader_restarts"] == 0
