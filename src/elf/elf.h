@@ -71,6 +71,9 @@ struct elf_symbol {
 typedef int (*elf_symbol_visit)(void *ctx, const struct elf_symbol *symbol);
 int elf_symbols(struct elf_file *elf, uint64_t max_symbols, elf_symbol_visit visit, void *ctx,
 		struct why *why);
+/* The same of defined thread-local variables; vaddr is the offset in the TLS segment. */
+int elf_tls_symbols(struct elf_file *elf, uint64_t max_symbols, elf_symbol_visit visit, void *ctx,
+		    struct why *why);
 /* Reads a name into out (always NUL-terminated, cut at out_size - 1). */
 int elf_symbol_name(struct elf_file *elf, const struct elf_symbol *symbol, char *out,
 		    size_t out_size);

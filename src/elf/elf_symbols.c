@@ -17,6 +17,7 @@ struct table {
 
 struct walk {
 	struct elf_file *elf;
+	bool is_tls; /* thread-local variables, not functions */
 	uint64_t left;
 	elf_symbol_visit visit;
 	void *ctx;
@@ -47,6 +48,11 @@ static bool is_function(const struct elf_file *elf, const struct table *table, c
 	if (!table->sections || s->st_shndx >= SHN_LORESERVE)
 		return in_executable_segment(&elf->info, s->st_value);
 	return elf->executable_sections[s->st_shndx / 8] >> (s->st_shndx % 8) & 1;
+}
+
+static bool is_thread_local(const Elf64_Sym *s)
+{
+	return ELF64_ST_TYPE(s->st_info) == STT_TLS && s->st_shndx != SHN_UNDEF && s->st_name;
 }
 
 static size_t symbol_bytes(const struct elf_file *elf)
@@ -90,7 +96,7 @@ static int table_walk(struct walk *walk, const struct table *table)
 		walk->left--;
 		if (!symbol_read(elf, table->offset + i * symbol_bytes(elf), &s))
 			return why_set(walk->why, -EBADMSG, "the symbol table is cut short");
-		if (!is_function(elf, table, &s))
+		if (walk->is_tls ? !is_thread_local(&s) : !is_function(elf, table, &s))
 			continue;
 		out = (struct elf_symbol){
 			.vaddr = s.st_value,
@@ -270,21 +276,34 @@ static int dynamic_walk(struct walk *walk)
 	return table_walk(walk, &table);
 }
 
-int elf_symbols(struct elf_file *elf, uint64_t max_symbols, elf_symbol_visit visit, void *ctx,
-		struct why *why)
+static int tables_walk(struct walk *walk)
 {
-	struct walk walk = {elf, max_symbols, visit, ctx, why};
+	struct elf_file *elf = walk->elf;
 	Elf64_Shdr h;
 	bool has_table = !section_find(elf, SHT_SYMTAB, &h);
-	int err = has_table ? section_walk(&walk, &h) : 0;
+	int err = has_table ? section_walk(walk, &h) : 0;
 
 	if (err)
 		return err;
 	if (!section_find(elf, SHT_DYNSYM, &h))
-		return section_walk(&walk, &h);
+		return section_walk(walk, &h);
 	if (!elf->info.class64)
-		return has_table ? 0 : why_set(why, -EOPNOTSUPP, "a 32-bit file without sections");
-	return dynamic_walk(&walk);
+		return has_table
+			       ? 0
+			       : why_set(walk->why, -EOPNOTSUPP, "a 32-bit file without sections");
+	return dynamic_walk(walk);
+}
+
+int elf_symbols(struct elf_file *elf, uint64_t max_symbols, elf_symbol_visit visit, void *ctx,
+		struct why *why)
+{
+	return tables_walk(&(struct walk){elf, false, max_symbols, visit, ctx, why});
+}
+
+int elf_tls_symbols(struct elf_file *elf, uint64_t max_symbols, elf_symbol_visit visit, void *ctx,
+		    struct why *why)
+{
+	return tables_walk(&(struct walk){elf, true, max_symbols, visit, ctx, why});
 }
 
 int elf_symbol_name(struct elf_file *elf, const struct elf_symbol *symbol, char *out,
