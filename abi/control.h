@@ -36,6 +36,8 @@ struct fly_control {
 	__u32 is_exec_waiting; /* BPF: an exec came too soon after that to be woken for */
 	__u32 unwinder;	       /* enum fly_unwinder; tables have programs of their own */
 	__u64 walk_ns;	       /* one walk of a user stack takes no longer */
+	__u32 span_processes;  /* elements of fly_spans */
+	__u32 pad;
 };
 
 /* Two elements per CPU, so that no counter has two writers at different interrupt levels: the
@@ -64,6 +66,6 @@ struct fly_counters {
 	__u64 wakeups;	  /* forced */
 };
 
-_Static_assert(sizeof(struct fly_control) == 80, "abi: fly_control");
+_Static_assert(sizeof(struct fly_control) == 88, "abi: fly_control");
 
 #endif

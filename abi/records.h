@@ -41,6 +41,11 @@ enum fly_record_type {
 #define FLY_STATE_PLACED    0x100u /* and user space had not described the process */
 #define FLY_STATE_TABLES    0x80u  /* walked by tables; else by frame pointers alone (RING-3) */
 
+/* trace_id and span_id are set; else, of a thread that publishes them, why not. */
+#define FLY_STATE_SPAN	       0x400u
+#define FLY_STATE_SPAN_ABSENT  0x800u  /* its memory was not there */
+#define FLY_STATE_SPAN_INVALID 0x1000u /* it was being written */
+
 /* One on-CPU sample. frames[] holds kernel_frames then user_frames addresses, innermost first.
  * tgid and tid are those of the initial PID namespace. process_start_ns is the group leader's
  * start_boottime: with tgid it names a process for good. */
@@ -60,6 +65,8 @@ struct fly_sample {
 	/* What the walk was missing, with FLY_CUT_TABLE_PAGE_ABSENT: table << 16 | page. */
 	__u32 detail;
 	char comm[FLY_COMM_BYTES]; /* the thread's name, raw bytes */
+	__u8 trace_id[16];	   /* FLY_STATE_SPAN: what the thread works for */
+	__u8 span_id[8];
 	__u64 frames[];
 };
 
@@ -81,7 +88,7 @@ struct fly_exec {
 	char comm[FLY_COMM_BYTES];
 };
 
-_Static_assert(sizeof(struct fly_sample) == 80, "abi: fly_sample");
+_Static_assert(sizeof(struct fly_sample) == 104, "abi: fly_sample");
 _Static_assert(sizeof(struct fly_exec) == 80, "abi: fly_exec");
 
 #endif

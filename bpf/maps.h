@@ -12,6 +12,7 @@
 
 #include "abi/control.h"
 #include "abi/records.h"
+#include "abi/span_place.h"
 #include "abi/table_space.h"
 
 /* Two pages. User space writes through mmap; BPF reads, and writes what says so. */
@@ -86,6 +87,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct fly_process);
 } fly_processes __weak SEC(".maps");
+
+/* 96 KiB. User space writes; BPF reads. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, FLY_SPAN_PROCESSES_MAX);
+	__type(key, __u32);
+	__type(value, struct fly_span_place);
+} fly_spans __weak SEC(".maps");
 
 /* About 150 KiB. BPF only. */
 struct {

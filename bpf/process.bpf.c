@@ -70,6 +70,7 @@ static __always_inline int on_exec(struct task_struct *task, int old_tid, struct
 		return 0;
 	/* What was mapped is gone; and who reads the record below enters it anew. */
 	bpf_map_delete_elem(&fly_processes, &tgid);
+	bpf_map_delete_elem(&fly_spans, &tgid);
 	exec.time_ns = bpf_ktime_get_ns();
 	exec.old_tid = (__u32)old_tid;
 	fill_exec(&exec, task, bprm);

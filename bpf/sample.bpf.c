@@ -3,10 +3,12 @@
  * The sampling programs: one run per tick of a CPU's cpu-clock event, in hard interrupt context.
  *
  * The order is fixed, cheapest and most decisive first: control block, tick, idle, target, taken,
- * ring watermark (before any user memory is read: RING-2), kernel stack, user registers, user
- * stack, ring. Whatever happens after taken++, exactly one of submitted and dropped[] goes up.
+ * ring watermark (before any user memory is read: RING-2), trace span, kernel stack, user
+ * registers, user stack, ring. Whatever happens after taken++, exactly one of submitted and
+ * dropped[] goes up.
  */
 #include "placing.h"
+#include "spans.h"
 
 #ifdef FLY_CAPTURE /* tests want registers and stack beside each walk */
 #include "capturing.h"
@@ -204,6 +206,8 @@ static __always_inline void take_sample(struct run *run, __u32 unwinder)
 	fill_header(run, sample);
 	if (is_pressed)
 		sample->state |= FLY_STATE_PRESSURE;
+	if (*(volatile __u32 *)&control->span_processes)
+		fly_span_take(run->scratch);
 	if (sample->state & FLY_STATE_IN_KERNEL)
 		take_kernel_stack(run, sample);
 	take_user_stack(run, sample, unwinder);

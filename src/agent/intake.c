@@ -153,9 +153,10 @@ static int64_t profile_file_of(struct intake *in, int32_t tracker_file)
 	return id;
 }
 
-static void fill_profile_process(const struct process_info *from, int64_t id,
-				 struct profile_process *to)
+static void fill_profile_process(const struct intake *in, const struct process_info *from,
+				 int64_t id, struct profile_process *to)
 {
+	to->service = spans_service(in->opt.spans, from->tgid, from->start_ns);
 	to->pid = from->tgid;
 	to->start_ns = from->start_ns;
 	to->program = (uint64_t)id;
@@ -177,7 +178,7 @@ static int64_t profile_process_of(struct intake *in, int64_t process)
 	if (*slot)
 		return *slot - 1;
 	process_get(in->opt.tracker, process, &info);
-	fill_profile_process(&info, process, &to);
+	fill_profile_process(in, &info, process, &to);
 	id = profile_process_add(in->opt.profile, &to);
 	if (id >= 0)
 		*slot = (uint32_t)id + 1;
@@ -193,7 +194,7 @@ void intake_refresh(struct intake *in)
 		if (!in->processes[i])
 			continue;
 		process_get(in->opt.tracker, (int64_t)i, &info);
-		fill_profile_process(&info, (int64_t)i, &to);
+		fill_profile_process(in, &info, (int64_t)i, &to);
 		profile_process_update(in->opt.profile, in->processes[i] - 1, &to);
 	}
 	for (size_t i = 0; i < in->file_cap; i++) {
@@ -314,11 +315,26 @@ static int place_user(struct intake *in, const struct fly_sample *s, int64_t pro
 	return n;
 }
 
+static void take_span(const struct fly_sample *s, struct profile_span *span,
+		      struct profile_sample *to)
+{
+	if (s->state & FLY_STATE_SPAN) {
+		memcpy(span->trace_id, s->trace_id, sizeof(span->trace_id));
+		memcpy(span->span_id, s->span_id, sizeof(span->span_id));
+		to->span = span;
+	} else if (s->state & FLY_STATE_SPAN_ABSENT) {
+		to->span_fault = PROFILE_SPAN_PAGE_ABSENT;
+	} else if (s->state & FLY_STATE_SPAN_INVALID) {
+		to->span_fault = PROFILE_SPAN_INVALID;
+	}
+}
+
 /* -EAGAIN: better later (only when may_wait). */
 static int sample_add(struct intake *in, const struct fly_sample *s, int64_t process, bool may_wait)
 {
 	uint32_t locations[FRAMES_MAX];
 	struct profile_sample sample = {.cut = s->cut};
+	struct profile_span span;
 	int64_t id;
 	bool unplaced;
 	int n;
@@ -344,6 +360,7 @@ static int sample_add(struct intake *in, const struct fly_sample *s, int64_t pro
 	sample.weight_ns = s->weight_ns;
 	sample.cpu = s->cpu;
 	sample.depth_limit = in->opt.depth;
+	take_span(s, &span, &sample);
 	sample.location_count = s->kernel_frames + (size_t)n;
 	sample.locations = locations;
 	return profile_sample_add(in->opt.profile, &sample);
@@ -395,6 +412,7 @@ static void sample_event(struct intake *in, const struct fly_sample *s)
 		return;
 	}
 	unwinding_sample(in->opt.unwinding, s);
+	spans_sample(in->opt.spans, s);
 	is_settled = process_is_settled(in->opt.tracker, process);
 	if (is_settled)
 		err = sample_add(in, s, process, true);

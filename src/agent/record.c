@@ -46,6 +46,7 @@ struct recording {
 	const char *written[AGENT_OUTPUTS_MAX];
 	struct helpers *helpers;
 	struct process_tracker *tracker;
+	struct spans *spans;
 	struct profile *profile;
 	struct naming *naming;
 	struct helpers_fetch *fetch;
@@ -161,6 +162,14 @@ static int mark_targets(struct recording *r, struct why *why)
 	return err;
 }
 
+static void process_changed(void *ctx, uint32_t tgid, enum process_change change)
+{
+	struct recording *r = ctx;
+
+	unwinding_changed(r->unwinding, tgid, change);
+	spans_changed(r->spans, tgid, change);
+}
+
 static int make_parts(struct recording *r, struct why *why)
 {
 	struct profile_options profile = {
@@ -169,8 +178,9 @@ static int make_parts(struct recording *r, struct why *why)
 	};
 	struct process_options process = {.helpers = r->helpers,
 					  .no_files = r->opt->no_symbols,
-					  .changed = unwinding_changed,
-					  .changed_ctx = r->unwinding};
+					  .changed = process_changed,
+					  .changed_ctx = r};
+	struct spans_options spans = {.kernel = r->kernel, .helpers = r->helpers};
 	struct naming_options naming = {.helpers = r->helpers, .no_symbols = r->opt->no_symbols};
 	struct debugfiles_options debug = {.helpers = r->helpers, .fetch = r->fetch};
 	struct jit_options jit = {.helpers = r->helpers, .no_symbols = r->opt->no_symbols};
@@ -199,6 +209,9 @@ static int make_parts(struct recording *r, struct why *why)
 	if (jit_new(&jit, &r->jit))
 		return why_set(why, -ENOMEM, "out of memory");
 	intake.jit = r->jit;
+	if (spans_new(&spans, &r->spans))
+		return why_set(why, -ENOMEM, "out of memory");
+	intake.spans = r->spans;
 	if (intake_new(&intake, &r->intake))
 		return why_set(why, -ENOMEM, "out of memory");
 	return 0;
@@ -465,6 +478,7 @@ static void turn(struct recording *r, uint64_t now, bool is_final)
 		naming_ask(r->naming);
 	}
 	jit_ask(r->jit, now);
+	spans_step(r->spans, now);
 	if (now >= r->next_lines_ns) {
 		r->next_lines_ns = now + LINES_EVERY_NS;
 		lines_ask(r->lines);
@@ -668,6 +682,7 @@ static int write_outputs(struct recording *r)
 static void report(const struct recording *r, const struct helpers_stats *helpers, int own_status)
 {
 	struct unwinding_stats unwinding;
+	struct spans_stats spans;
 	struct summary s = {
 		.options = r->opt,
 		.profile = r->profile,
@@ -676,12 +691,14 @@ static void report(const struct recording *r, const struct helpers_stats *helper
 		.memory = &r->memory,
 		.cost = &r->cost,
 		.helpers = helpers,
+		.spans = &spans,
 		.exit_status = r->exit_status,
 		.own_status = own_status,
 		.files = r->written,
 		.file_count = r->written_count,
 	};
 
+	spans_stats_get(r->spans, &spans);
 	unwinding_stats_get(r->unwinding, &unwinding);
 	if (r->unwinding)
 		s.unwinding = &unwinding;
@@ -749,6 +766,7 @@ static void recording_done(struct recording *r)
 	naming_free(r->naming);
 	lines_free(r->lines);
 	process_tracker_free(r->tracker);
+	spans_free(r->spans);
 	unwinding_free(r->unwinding);
 	profile_free(r->profile);
 	for (size_t i = 0; i < r->output_count; i++)

@@ -15,6 +15,7 @@ struct intake;
 struct jit;
 struct lines;
 struct naming;
+struct spans;
 
 /* ---------------------------------------------------------------- unwinding_kernel.c */
 /* With FLY_UNWIND_TABLES. */
@@ -28,7 +29,8 @@ struct intake_options {
 	struct naming *naming;
 	struct jit *jit;
 	struct unwinding *unwinding; /* NULL: frame pointers alone */
-	int64_t realtime_offset_ns;  /* one for the whole recording: timestamps never leave it */
+	struct spans *spans;
+	int64_t realtime_offset_ns; /* one for the whole recording: timestamps never leave it */
 	uint16_t depth;
 };
 struct intake_counts {
@@ -143,6 +145,28 @@ size_t lines_left(const struct lines *lines);
 /* No more answers count. */
 void lines_finish(struct lines *lines);
 
+/* ---------------------------------------------------------------- spans.c: trace context */
+struct spans_options {
+	struct kernel *kernel;
+	struct helpers *helpers; /* NULL: nobody is asked */
+};
+struct spans_stats {
+	uint64_t published;   /* processes that publish what they are */
+	uint64_t unsupported; /* answers: their threads' spans are where they cannot be followed */
+	uint64_t full;	      /* times that the kernel had no room for one more process */
+};
+int spans_new(const struct spans_options *options, struct spans **ret);
+/* After helpers_stop: answers come until then. */
+void spans_free(struct spans *s);
+void spans_sample(struct spans *s, const struct fly_sample *sample);
+/* s may be NULL. */
+void spans_changed(struct spans *s, uint32_t tgid, enum process_change change);
+/* Asks who is due. Every 100 ms or so. */
+void spans_step(struct spans *s, uint64_t now_ns);
+/* Its service.name; "": it says none. s may be NULL. */
+const char *spans_service(const struct spans *s, uint32_t tgid, uint64_t start_ns);
+void spans_stats_get(const struct spans *s, struct spans_stats *ret);
+
 /* ---------------------------------------------------------------- output.c: files */
 struct output;
 /* Finds out whether it can be written, before anything starts; leaves nothing behind on failure. */
@@ -194,7 +218,8 @@ struct summary {
 	const struct cost *cost;
 	const struct helpers_stats *helpers;
 	const struct unwinding_stats *unwinding; /* NULL: frame pointers alone */
-	int own_status;				 /* of flyball itself */
+	const struct spans_stats *spans;
+	int own_status;	 /* of flyball itself */
 	int exit_status; /* of the command, shell convention; -1: still running or none */
 	const char *const *files;
 	size_t file_count;

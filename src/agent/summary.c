@@ -48,6 +48,27 @@ static void print_ledger(const struct summary *s, FILE *to)
 }
 
 /* Most files have no lines: silence then. */
+static void print_spans(const struct summary *s, const struct profile_totals *totals, FILE *to)
+{
+	uint64_t faults = totals->span_faults[PROFILE_SPAN_PAGE_ABSENT] +
+			  totals->span_faults[PROFILE_SPAN_INVALID];
+
+	if (!s->spans->published)
+		return;
+	fprintf(to,
+		"  spans      %" PRIu64 " spans of %" PRIu64 " processes, %" PRIu64
+		" samples in them, %.3f s",
+		totals->spans, s->spans->published, totals->span_samples,
+		(double)totals->span_ns / 1e9);
+	if (faults)
+		fprintf(to, "; of %" PRIu64 " samples the span could not be read", faults);
+	fputc('\n', to);
+	if (s->spans->unsupported)
+		fprintf(to,
+			"  no spans   the threads of a process publish them in a way that is not "
+			"followed (docs/trace-correlation.md)\n");
+}
+
 static void print_lines(const struct profile_totals *totals, FILE *to)
 {
 	bool has_unlined = false;
@@ -90,6 +111,7 @@ static void print_stacks(const struct summary *s, FILE *to)
 	if (has_unnamed)
 		fputs(" (samples whose innermost frame has no name)\n", to);
 	print_lines(&totals, to);
+	print_spans(s, &totals, to);
 }
 
 static void print_cost(const struct summary *s, FILE *to)
@@ -198,6 +220,18 @@ static json_t *json_stacks(const struct summary *s)
 			 "unnamed", unnamed);
 }
 
+static json_t *json_spans(const struct summary *s)
+{
+	struct profile_totals totals;
+
+	profile_totals_get(s->profile, &totals);
+	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "spans", number(totals.spans), "samples",
+			 number(totals.span_samples), "weight_ns", number(totals.span_ns),
+			 "processes", number(s->spans->published), "context_page_absent",
+			 number(totals.span_faults[PROFILE_SPAN_PAGE_ABSENT]), "context_invalid",
+			 number(totals.span_faults[PROFILE_SPAN_INVALID]));
+}
+
 static json_t *json_lines(const struct summary *s)
 {
 	struct profile_totals totals;
@@ -284,12 +318,13 @@ int summary_print_json(const struct summary *s, FILE *to)
 	for (size_t i = 0; i < s->file_count; i++)
 		json_array_append_new(files, json_text(s->files[i]));
 	o = json_pack(
-		"{s:o,s:o,s:o,s:o,s:i,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "duration_ns",
+		"{s:o,s:o,s:o,s:o,s:i,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "duration_ns",
 		number(s->run->duration_ns), "cpus", number(s->run->cpus), "hz", number(s->run->hz),
 		"command", json_command(s), "own_status", s->own_status, "exit_status",
 		s->exit_status >= 0 ? number((uint64_t)s->exit_status) : json_null(), "kinds",
-		json_kinds(s), "stacks", json_stacks(s), "lines", json_lines(s), "cost",
-		json_cost(s), "kernel_memory", json_memory(s->memory), "files", files, "helpers",
+		json_kinds(s), "stacks", json_stacks(s), "lines", json_lines(s), "spans",
+		json_spans(s), "cost", json_cost(s), "kernel_memory", json_memory(s->memory),
+		"files", files, "helpers",
 		json_pack("{s:o,s:o,s:o}", "opener_restarts", number(s->helpers->opener_restarts),
 			  "reader_restarts", number(s->helpers->reader_restarts), "stuck",
 			  number(s->helpers->stuck)),

@@ -51,6 +51,11 @@ static bool is_for_file(const struct request *r)
 	}
 }
 
+static bool is_for_process(const struct request *r)
+{
+	return r->wire.op == WIRE_SCAN || r->wire.op == WIRE_CONTEXT;
+}
+
 static struct request_list *list_of(struct helpers *h, const struct request *r)
 {
 	switch (r->state) {
@@ -221,6 +226,8 @@ static enum bad_scope scope_of(const struct request *r)
 		return BAD_LINES;
 	case WIRE_TABLE:
 		return BAD_TABLE;
+	case WIRE_CONTEXT:
+		return BAD_CONTEXT;
 	case WIRE_PACK_DIGEST:
 	case WIRE_DEBUG_DIGEST:
 	case WIRE_PACK:
@@ -242,8 +249,8 @@ uint32_t request_is_bad(const struct helpers *h, const struct request *r)
 
 		if (!b->unnamed)
 			continue;
-		if (r->wire.op == WIRE_SCAN) {
-			if (!b->key && is_same_process)
+		if (is_for_process(r)) {
+			if (!b->key && is_same_process && (!b->scope || b->scope == scope_of(r)))
 				return b->unnamed;
 			continue;
 		}
@@ -262,14 +269,14 @@ void request_blame(struct helpers *h, const struct request *r, uint32_t unnamed,
 {
 	enum bad_scope scope = is_open ? BAD_ALL : scope_of(r);
 
-	if (!is_for_file(r) && r->wire.op != WIRE_SCAN)
+	if (!is_for_file(r) && !is_for_process(r))
 		return;
 	/* The reader gives up what takes long to compute: this was reading, and hangs elsewhere as
 	 * well. */
 	if (scope == BAD_PACK && unnamed == FLY_UNNAMED_READ_TIMEOUT)
 		scope = BAD_ALL;
 	h->bad[h->bad_next++ % HELPERS_BAD_MAX] = (struct bad){
-		.key = r->wire.op == WIRE_SCAN ? 0 : request_blame_key(r),
+		.key = is_for_process(r) ? 0 : request_blame_key(r),
 		.tgid = r->wire.tgid,
 		.process_start_ns = r->wire.process_start_ns,
 		.unnamed = unnamed,
@@ -588,6 +595,21 @@ int helpers_scan(struct helpers *h, uint32_t tgid, helpers_done done, void *ctx)
 static uint64_t perfmap_key(uint32_t tgid, uint64_t start_ns)
 {
 	return 1ULL << 63 | (start_ns / 10000000 << 22 & INT64_MAX) | tgid;
+}
+
+int helpers_context(struct helpers *h, uint32_t tgid, uint64_t process_start_ns, helpers_done done,
+		    void *ctx)
+{
+	struct request *r;
+
+	if (!tgid)
+		return -EINVAL;
+	r = request_new(WIRE_CONTEXT, "", NULL, 0);
+	if (r) {
+		r->wire.tgid = tgid;
+		r->wire.process_start_ns = process_start_ns;
+	}
+	return submit(h, r, done, ctx);
 }
 
 static int submit_perfmap(struct helpers *h, struct request *r, uint32_t tgid, uint64_t start_ns,

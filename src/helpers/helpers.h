@@ -32,6 +32,7 @@
 #define FLYBALL_HELPERS_H
 
 #include "base/base.h"
+#include "context/context.h"
 #include "elf/elf.h"
 #include "unwind/unwind.h"
 
@@ -120,8 +121,9 @@ struct helpers_result {
 	const struct helpers_line *lines; /* lines */
 	size_t line_count;
 	const char *supplement; /* lines: what helpers_debug_lines wants to know; "": nothing */
-	const struct helpers_table *table; /* table */
-	const uint8_t *digest;		   /* inside: of what a symbol file is made */
+	const struct helpers_table *table;     /* table */
+	const struct helpers_context *context; /* context */
+	const uint8_t *digest;		       /* inside: of what a symbol file is made */
 };
 typedef void (*helpers_done)(void *ctx, const struct helpers_result *result);
 
@@ -142,6 +144,27 @@ struct helpers_stats {
 struct helpers_table {
 	struct unwind_table table; /* its parts, stats included */
 	uint8_t hash[32]; /* BLAKE2b-256 of the call frame information: identity, with build-id */
+};
+
+/* What a process publishes of its trace context (context.h). */
+enum helpers_context_state {
+	HELPERS_CONTEXT_NONE,	     /* its threads publish nothing */
+	HELPERS_CONTEXT_FOUND,	     /* place is set */
+	HELPERS_CONTEXT_LATER,	     /* they do, or may soon, but not by a way that is open now */
+	HELPERS_CONTEXT_UNSUPPORTED, /* in a way that cannot be followed: text says why */
+	HELPERS_CONTEXT_STATES,
+};
+struct helpers_context {
+	uint64_t
+		published_ns; /* of its process context, changes with each update; 0: it has none */
+	enum helpers_context_state state;
+	struct context_place place;
+	uint32_t dtv_entry_bytes; /* 16: glibc, 8: musl */
+	/* The process's attributes and the names of the threads' ones, by index; printable UTF-8.
+	 */
+	size_t attribute_count, key_count;
+	const char *const (*attributes)[2]; /* key, value */
+	const char *const *keys;
 };
 
 struct helpers;
@@ -213,6 +236,10 @@ int helpers_vdso_names(struct helpers *helpers, const uint64_t *offsets, size_t 
 		       helpers_done done, void *ctx);
 /* What /proc says of a process. */
 int helpers_scan(struct helpers *helpers, uint32_t tgid, helpers_done done, void *ctx);
+/* What a process publishes of its trace context. Its memory is read: a page that never comes costs
+ * a deadline, and the process is not asked again. */
+int helpers_context(struct helpers *helpers, uint32_t tgid, uint64_t process_start_ns,
+		    helpers_done done, void *ctx);
 /* Names of code without a file, by the perf map of its process: /tmp/perf-PID.map below the
  * process's root, PID as in its innermost PID namespace. It must be a regular file of the process's
  * user, reached without a symbolic link, written since the process began. Addresses are absolute.

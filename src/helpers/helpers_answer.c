@@ -62,6 +62,12 @@ struct mapping_head {
 	uint32_t is_deleted, bytes;
 };
 
+struct context_head {
+	uint64_t published_ns, module;
+	int64_t offset;
+	uint32_t state, dtv_entry_bytes, key_count, pad;
+};
+
 static void add_string(struct buf *out, const char *s)
 {
 	uint32_t bytes = (uint32_t)strlen(s) + 1;
@@ -123,6 +129,28 @@ void helpers_answer_debug(struct buf *out, bool is_stripped, const char *link)
 	text_print(link, strlen(link), clean, sizeof(clean));
 	buf_add(out, &flag, sizeof(flag));
 	add_string(out, strcmp(link, clean) ? "" : link);
+}
+
+void helpers_answer_context(struct buf *out, const struct helpers_context *context,
+			    const char *text)
+{
+	struct context_head head = {
+		.published_ns = context->published_ns,
+		.module = context->place.module,
+		.offset = context->place.offset,
+		.state = context->state,
+		.dtv_entry_bytes = context->dtv_entry_bytes,
+		.key_count = (uint32_t)context->key_count,
+	};
+
+	add_head(out, WIRE_CONTEXT, 0, 0, context->attribute_count, text);
+	buf_add(out, &head, sizeof(head));
+	for (size_t i = 0; i < context->attribute_count; i++) {
+		add_string(out, context->attributes[i][0]);
+		add_string(out, context->attributes[i][1]);
+	}
+	for (size_t i = 0; i < context->key_count; i++)
+		add_string(out, context->keys[i]);
 }
 
 void helpers_answer_scan(struct buf *out, const struct helpers_scan *scan)
@@ -427,6 +455,47 @@ static int scan_check(struct cursor *c, size_t count, uint32_t tgid, struct help
 	return 0;
 }
 
+static bool is_place_good(const struct context_head *head)
+{
+	if (head->state != HELPERS_CONTEXT_FOUND)
+		return !head->module && !head->offset;
+	return head->module <= CONTEXT_MODULES_MAX &&
+	       (head->dtv_entry_bytes == 8 || head->dtv_entry_bytes == 16);
+}
+
+static int context_check(struct cursor *c, size_t count, struct helpers_answer *ret)
+{
+	struct context_head head;
+	size_t texts;
+
+	take(c, &head, sizeof(head));
+	if (c->is_bad || count > CONTEXT_ATTRIBUTES_MAX || head.key_count > CONTEXT_KEYS_MAX ||
+	    head.state >= HELPERS_CONTEXT_STATES || !is_place_good(&head) ||
+	    (!head.published_ns && (count || head.key_count || head.state)))
+		return -EBADMSG;
+	texts = 2 * count + head.key_count;
+	ret->texts = mem_array(MEM_HELPERS, texts, sizeof(*ret->texts));
+	if (texts && !ret->texts)
+		return -ENOMEM;
+	for (size_t i = 0; i < texts; i++) {
+		ret->texts[i] = take_string(c, CONTEXT_PAYLOAD_MAX);
+		if (!is_clean(ret->texts[i]))
+			return -EBADMSG;
+	}
+	ret->context = (struct helpers_context){
+		.published_ns = head.published_ns,
+		.state = head.state,
+		.place = {head.module, head.offset},
+		.dtv_entry_bytes = head.dtv_entry_bytes,
+		.attribute_count = count,
+		.key_count = head.key_count,
+		.attributes = (const char *const(*)[2])ret->texts,
+		.keys = ret->texts + 2 * count,
+	};
+	ret->result.context = &ret->context;
+	return 0;
+}
+
 static int info_check(struct cursor *c, struct helpers_answer *ret)
 {
 	take(c, &ret->info, sizeof(ret->info));
@@ -528,6 +597,8 @@ static int body_check(struct cursor *c, const struct head *head, uint32_t op, ui
 							    : -EBADMSG;
 	case WIRE_SCAN:
 		return scan_check(c, head->count, tgid, ret);
+	case WIRE_CONTEXT:
+		return context_check(c, head->count, ret);
 	default:
 		return -EBADMSG;
 	}

@@ -24,6 +24,9 @@ void helpers_answer_lines(struct buf *out, uint32_t op, const struct symbol_fram
 void helpers_answer_table(struct buf *out, uint32_t op, const struct unwind_table *t,
 			  const uint8_t hash[32]);
 void helpers_answer_scan(struct buf *out, const struct helpers_scan *scan);
+/* text: why its state is HELPERS_CONTEXT_UNSUPPORTED; printable, or "". */
+void helpers_answer_context(struct buf *out, const struct helpers_context *context,
+			    const char *text);
 
 /* --- checking (main) --- */
 struct helpers_answer {
@@ -31,6 +34,7 @@ struct helpers_answer {
 	struct elf_info info;
 	uint8_t digest[ELF_BLAKE2B_BYTES];
 	struct helpers_scan scan;
+	struct helpers_context context;
 	struct helpers_name *names;	  /* heap */
 	struct helpers_mapping *mappings; /* heap */
 	struct helpers_line *lines;	  /* heap */

@@ -82,9 +82,10 @@ struct bad {
 	bool is_open; /* hung in open, else failed in the reader */
 	enum bad_scope {
 		BAD_ALL,
-		BAD_LINES, /* over its lines: everything else may go on */
-		BAD_PACK,  /* over its symbol file: the same */
-		BAD_TABLE, /* over its unwind table: the same */
+		BAD_LINES,   /* over its lines: everything else may go on */
+		BAD_PACK,    /* over its symbol file: the same */
+		BAD_TABLE,   /* over its unwind table: the same */
+		BAD_CONTEXT, /* over a process's memory: the same */
 	} scope;
 };
 

@@ -63,6 +63,7 @@ enum wire_op {
 	WIRE_PACKED_INFO,  /* what its binary is, as WIRE_INSPECT */
 	WIRE_TABLE,	   /* the one address: bytes that the table may take at most */
 	WIRE_VDSO_TABLE,
+	WIRE_CONTEXT, /* files: bit i set when descriptor i (maps, mem, exe) is there; text: exe */
 	WIRE_OPS,
 };
 

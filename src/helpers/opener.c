@@ -118,6 +118,31 @@ static void serve_scan(const struct wire_request *request)
 	opener_process_close(&process);
 }
 
+static void serve_context(const struct wire_request *request)
+{
+	struct wire_request r = *request;
+	struct opener_memory memory;
+	int fds[OPENER_MEMORY_FILES];
+	size_t count = 0;
+	struct why why;
+	int err = opener_memory_open(&r, &memory, &why);
+
+	if (err) {
+		ack_failure(&r, err, &why);
+		return;
+	}
+	r.files = 0;
+	for (size_t i = 0; i < OPENER_MEMORY_FILES; i++) {
+		if (memory.fds[i] < 0)
+			continue;
+		r.files |= 1U << i;
+		fds[count++] = memory.fds[i];
+	}
+	ack(&r, WIRE_ACK_PASSED, NULL);
+	pass(&r, NULL, 0, memory.exe, fds, count);
+	opener_memory_close(&memory);
+}
+
 /* fd: what came with the request, and goes on behind the file; -1: nothing. */
 static void serve_file(struct opener *o, const struct wire_request *request, const char *path,
 		       int fd, const void *rest, size_t rest_bytes)
@@ -241,6 +266,9 @@ static void serve(struct opener *o, size_t bytes, int fd)
 		break;
 	case WIRE_SCAN:
 		serve_scan(&r);
+		break;
+	case WIRE_CONTEXT:
+		serve_context(&r);
 		break;
 	case WIRE_DEBUG:
 	case WIRE_DEBUG_LINES:

@@ -427,6 +427,44 @@ void opener_process_close(struct opener_process *process)
 	}
 }
 
+void opener_memory_close(struct opener_memory *memory)
+{
+	for (size_t i = 0; i < OPENER_MEMORY_FILES; i++) {
+		if (memory->fds[i] >= 0)
+			close(memory->fds[i]);
+		memory->fds[i] = -1;
+	}
+}
+
+int opener_memory_open(const struct wire_request *request, struct opener_memory *ret,
+		       struct why *why)
+{
+	int process = opener_process_directory(request->tgid, request->process_start_ns), task, at;
+	struct opener_file program = {.fd = -1};
+	ssize_t n;
+	int exe;
+
+	if (process < 0)
+		return why_set(why, process, "no process %u", request->tgid);
+	task = opener_task_directory(process);
+	at = task >= 0 ? task : process;
+	n = readlinkat(at, "exe", ret->exe, sizeof(ret->exe) - 1);
+	ret->exe[n > 0 ? n : 0] = 0;
+	ret->fds[0] = openat(at, "maps", O_RDONLY | O_CLOEXEC);
+	ret->fds[1] = openat(at, "mem", O_RDONLY | O_CLOEXEC);
+	exe = openat(at, "exe", O_PATH | O_CLOEXEC);
+	if (exe >= 0 && opener_open_in_earnest(exe, &program))
+		program.fd = -1;
+	ret->fds[2] = program.fd;
+	if (task >= 0)
+		close(task);
+	close(process);
+	if (ret->fds[0] >= 0 && ret->fds[1] >= 0)
+		return 0;
+	opener_memory_close(ret);
+	return why_set(why, -ESRCH, "process %u has ended", request->tgid);
+}
+
 struct debug_roots {
 	int process, host; /* -1: none */
 };

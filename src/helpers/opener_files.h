@@ -46,4 +46,14 @@ struct opener_process {
 int opener_process_open(uint32_t tgid, struct opener_process *ret, struct why *why);
 void opener_process_close(struct opener_process *process);
 
+/* A process's memory: fds of maps, mem and its program's file; -1 where there is none. */
+#define OPENER_MEMORY_FILES 3
+struct opener_memory {
+	int fds[OPENER_MEMORY_FILES];
+	char exe[WIRE_PATH_MAX];
+};
+int opener_memory_open(const struct wire_request *request, struct opener_memory *ret,
+		       struct why *why);
+void opener_memory_close(struct opener_memory *memory);
+
 #endif

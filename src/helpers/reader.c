@@ -5,6 +5,7 @@
  * at, and starts another. Descriptors: see helpers_wire.h.
  */
 #include "helpers_answer.h"
+#include "reader_context.h"
 #include "reader_debug.h"
 #include "reader_packed.h"
 #include "reader_scan.h"
@@ -347,14 +348,29 @@ static void serve_inspect(const struct job *job, struct buf *out)
 	elf_close(elf);
 }
 
+/* Descriptors that are not there are -1 in fds. */
+static void spread(const struct job *job, int *fds, size_t count)
+{
+	size_t at = 0;
+
+	for (size_t i = 0; i < count; i++)
+		fds[i] = job->r.files >> i & 1 && at < job->fd_count ? job->fds[at++] : -1;
+}
+
 static void serve_scan(const struct job *job, struct buf *out)
 {
 	int fds[WIRE_FILES_MAX];
-	size_t at = 0;
 
-	for (size_t i = 0; i < WIRE_FILES_MAX; i++)
-		fds[i] = job->r.files >> i & 1 && at < job->fd_count ? job->fds[at++] : -1;
+	spread(job, fds, ARRAY_SIZE(fds));
 	reader_scan(&job->r, fds, job->text, out);
+}
+
+static void serve_context(const struct job *job, struct buf *out)
+{
+	int fds[READER_CONTEXT_FILES];
+
+	spread(job, fds, ARRAY_SIZE(fds));
+	reader_context(fds, job->text, out);
 }
 
 static void serve(const struct job *job, struct buf *out)
@@ -365,6 +381,9 @@ static void serve(const struct job *job, struct buf *out)
 		break;
 	case WIRE_SCAN:
 		serve_scan(job, out);
+		break;
+	case WIRE_CONTEXT:
+		serve_context(job, out);
 		break;
 	case WIRE_LINES:
 	case WIRE_DEBUG_LINES:

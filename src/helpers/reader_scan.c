@@ -151,43 +151,54 @@ static void map_add(struct maps *maps, const struct helpers_mapping *m, char *pa
 		maps->count++;
 }
 
-/* START-END PERMS OFFSET MAJOR:MINOR INODE   PATH */
-static void map_line(struct maps *maps, char *line)
+static bool map_visit(void *ctx, const struct reader_map *map)
 {
-	struct helpers_mapping m = {0};
-	char *p = line, *perms;
+	struct maps *maps = ctx;
 
-	m.start = number(&p, 16, '-');
-	if (p)
-		m.end = number(&p, 16, ' ');
-	perms = p;
-	if (!p || strlen(p) < 5 || p[4] != ' ')
-		return;
-	p += 5;
-	m.pgoff = number(&p, 16, ' ');
-	if (p)
-		m.dev_major = (uint32_t)number(&p, 16, ':');
-	if (p)
-		m.dev_minor = (uint32_t)number(&p, 16, ' ');
-	if (!p)
-		return;
-	m.ino = strtoull(p, &p, 10);
-	while (*p == ' ')
-		p++;
 	/* Unordered or empty ones the kernel does not write. */
-	if (perms[2] != 'x' || m.end <= m.start || m.start < maps->last_end)
-		return;
-	maps->last_end = m.end;
-	map_add(maps, &m, p);
+	if (map->is_executable && map->mapping.end > map->mapping.start &&
+	    map->mapping.start >= maps->last_end) {
+		maps->last_end = map->mapping.end;
+		map_add(maps, &map->mapping, map->path);
+	}
+	return !maps->err && !maps->is_cut;
 }
 
-static void maps_read(int fd, struct maps *maps)
+/* START-END PERMS OFFSET MAJOR:MINOR INODE   PATH */
+static bool line_parse(char *line, struct reader_map *ret)
+{
+	struct helpers_mapping *m = &ret->mapping;
+	char *p = line;
+
+	*ret = (struct reader_map){.path = line};
+	m->start = number(&p, 16, '-');
+	if (p)
+		m->end = number(&p, 16, ' ');
+	if (!p || strlen(p) < 5 || p[4] != ' ')
+		return false;
+	ret->is_executable = p[2] == 'x';
+	p += 5;
+	m->pgoff = number(&p, 16, ' ');
+	if (p)
+		m->dev_major = (uint32_t)number(&p, 16, ':');
+	if (p)
+		m->dev_minor = (uint32_t)number(&p, 16, ' ');
+	if (!p)
+		return false;
+	m->ino = strtoull(p, &p, 10);
+	while (*p == ' ')
+		p++;
+	ret->path = p;
+	return true;
+}
+
+bool reader_maps(int fd, reader_map_visit visit, void *ctx)
 {
 	static char buffer[32768];
+	bool is_skipping = false, is_whole = true;
 	size_t have = 0;
-	bool is_skipping = false;
 
-	while (!maps->err && !maps->is_cut) {
+	for (;;) {
 		ssize_t n = read(fd, buffer + have, sizeof(buffer) - 1 - have);
 		size_t at = 0;
 		char *end;
@@ -195,12 +206,14 @@ static void maps_read(int fd, struct maps *maps)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
-			break;
+			return is_whole;
 		have += (size_t)n;
 		while ((end = memchr(buffer + at, '\n', have - at)) != NULL) {
+			struct reader_map map;
+
 			*end = 0;
-			if (!is_skipping)
-				map_line(maps, buffer + at);
+			if (!is_skipping && line_parse(buffer + at, &map) && !visit(ctx, &map))
+				return false;
 			is_skipping = false;
 			at = (size_t)(end - buffer) + 1;
 		}
@@ -208,7 +221,7 @@ static void maps_read(int fd, struct maps *maps)
 		have -= at;
 		if (have == sizeof(buffer) - 1) {
 			is_skipping = true;
-			maps->is_cut = true;
+			is_whole = false;
 			have = 0;
 		}
 	}
@@ -235,7 +248,7 @@ void reader_scan(const struct wire_request *job, const int fds[WIRE_FILES_MAX], 
 	strip_deleted(exe_path);
 	buf_init(&maps.paths, MEM_HELPERS, PATHS_MAX);
 	if (fds[3] >= 0)
-		maps_read(fds[3], &maps);
+		maps.is_cut |= !reader_maps(fds[3], map_visit, &maps) && !maps.err;
 	for (size_t i = 0; i < maps.count; i++)
 		maps.items[i].path = maps.paths.data + (uintptr_t)maps.items[i].path;
 	scan.comm = comm;

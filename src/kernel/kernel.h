@@ -21,6 +21,7 @@
 
 #include "abi/control.h"     /* IWYU pragma: export */
 #include "abi/records.h"     /* IWYU pragma: export */
+#include "abi/span_place.h"  /* IWYU pragma: export */
 #include "abi/table_space.h" /* IWYU pragma: export */
 #include "base/base.h"	     /* IWYU pragma: export */
 
@@ -179,5 +180,12 @@ int kernel_process_put(struct kernel *kernel, uint32_t tgid, const struct fly_pr
 /* -ENOENT: there is none. */
 int kernel_process_get(struct kernel *kernel, uint32_t tgid, struct fly_process *ret);
 int kernel_process_remove(struct kernel *kernel, uint32_t tgid);
+
+/* ---------------------------------------------------------------- trace spans (abi/span_place.h)
+ */
+/* Enters or replaces. -E2BIG: FLY_SPAN_PROCESSES_MAX processes are entered. */
+int kernel_span_put(struct kernel *kernel, uint32_t tgid, const struct fly_span_place *place);
+/* -ENOENT: there is none, any more. */
+int kernel_span_remove(struct kernel *kernel, uint32_t tgid);
 
 #endif

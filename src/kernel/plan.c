@@ -156,15 +156,21 @@ static uint64_t percpu_array_bytes(uint64_t entries, uint64_t value_bytes, uint3
 	return MAP_HEADER + entries * 8 + entries * ((value_bytes + 7) & ~7ULL) * possible;
 }
 
+/* An element of a hash is 48 bytes, key (at most 8) and value; a bucket 16. */
+static uint64_t hash_bytes(uint64_t entries, uint64_t value_bytes, uint32_t possible)
+{
+	uint64_t buckets = 1;
+
+	while (buckets < entries)
+		buckets *= 2;
+	return HASH_HEADER + buckets * 16 + 32ULL * possible +
+	       (entries + possible) * (48 + 8 + value_bytes);
+}
+
 static void add_processes(uint32_t processes, uint32_t possible, struct kernel_memory *memory)
 {
-	/* An element of a hash is 48 bytes, key and value; a bucket 16. */
-	uint64_t element = 48 + 8 + sizeof(struct fly_process), buckets = 1;
-
-	while (buckets < processes)
-		buckets *= 2;
 	add(memory, "fly_processes", "hash", processes,
-	    HASH_HEADER + buckets * 16 + 32ULL * possible + (processes + possible) * element,
+	    hash_bytes(processes, sizeof(struct fly_process), possible),
 	    "where the mappings of each process are (--processes)");
 }
 
@@ -207,6 +213,9 @@ static void add_maps(const struct kernel_options *options, uint32_t possible,
 	}
 	if (options->target == FLY_TARGET_CGROUP)
 		add(memory, "fly_cgroup", "cgroup_array", 1, MAP_HEADER + 8, "the cgroup sampled");
+	add(memory, "fly_spans", "hash", FLY_SPAN_PROCESSES_MAX,
+	    hash_bytes(FLY_SPAN_PROCESSES_MAX, sizeof(struct fly_span_place), possible),
+	    "where the threads of a process publish their trace span");
 	add_processes(options->unwinder == FLY_UNWIND_TABLES ? options->processes : 1, possible,
 		      memory);
 	if (options->unwinder == FLY_UNWIND_TABLES)

@@ -8,7 +8,7 @@
 
 #define DEFAULT_MAX_BYTES (512UL << 20)
 #define TEXT_MAX	  8192 /* longest text kept: past PATH_MAX and SYMBOL_NAME_MAX */
-#define FIXED_BYTES	  8192 /* of six empty hash tables and the interner */
+#define FIXED_BYTES	  8192 /* of seven empty hash tables and the interner */
 #define STRING_OVERHEAD	  48   /* what strings_bytes leaves out: malloc's header, by_id, buckets */
 
 static size_t strings_cost(const struct profile *p)
@@ -64,6 +64,7 @@ int profile_new(const struct profile_options *options, struct profile **ret)
 	profile_intern_init(&p->locations, &p->budget);
 	profile_intern_init(&p->lines, &p->budget);
 	profile_intern_init(&p->stacks, &p->budget);
+	profile_intern_init(&p->spans, &p->budget);
 	profile_intern_init(&p->samples, &p->budget);
 	err = strings_new(MEM_PROFILE, p->budget.max, &p->strings);
 	if (err) {
@@ -92,6 +93,7 @@ void profile_free(struct profile *p)
 	profile_intern_done(&p->locations);
 	profile_intern_done(&p->lines);
 	profile_intern_done(&p->stacks);
+	profile_intern_done(&p->spans);
 	profile_intern_done(&p->samples);
 	strings_free(p->strings);
 	mem_free(MEM_PROFILE, p);
@@ -150,6 +152,7 @@ void profile_process_update(struct profile *p, uint32_t process, const struct pr
 	text_put(p, &row->exe, now->exe);
 	text_put(p, &row->container, now->container);
 	text_put(p, &row->cgroup, now->cgroup);
+	text_put(p, &row->service, now->service);
 }
 
 /* ---------------------------------------------------------------- files */
@@ -387,9 +390,10 @@ int profile_sample_add(struct profile *p, const struct profile_sample *sample)
 					 .process = sample->process,
 					 .tid = sample->tid,
 					 .cut = sample->cut,
-					 .depth_limit = sample->cut ? sample->depth_limit : 0};
+					 .depth_limit = sample->cut ? sample->depth_limit : 0,
+					 .span_fault = sample->span_fault};
 	struct profile_sample_row *row;
-	int64_t comm, stack, id;
+	int64_t comm, stack, span = -1, id;
 	int err = 0;
 
 	if (!sample_is_valid(p, sample))
@@ -403,6 +407,12 @@ int profile_sample_add(struct profile *p, const struct profile_sample *sample)
 				   sample->location_count * sizeof(*sample->locations));
 	if (stack < 0)
 		return (int)stack;
+	if (sample->span) {
+		span = profile_intern_add(&p->spans, sample->span, sizeof(*sample->span));
+		if (span < 0)
+			return (int)span;
+	}
+	key.span = (uint32_t)(span + 1);
 	key.comm = (uint32_t)comm;
 	key.stack = (uint32_t)stack;
 	id = ROW_ADD(p, samples, &key, sample_rows, sample_cap);
@@ -421,6 +431,13 @@ int profile_sample_add(struct profile *p, const struct profile_sample *sample)
 	if (sample->time_ns > p->max_time_ns)
 		p->max_time_ns = sample->time_ns;
 	return 0;
+}
+
+const char *profile_span_fault_name(enum profile_span_fault fault)
+{
+	static const char *const names[] = {"", "context_page_absent", "context_invalid"};
+
+	return fault < ARRAY_SIZE(names) ? names[fault] : "";
 }
 
 /* ---------------------------------------------------------------- run */

@@ -20,7 +20,7 @@ struct profile_process_key {
 	uint32_t pid, zero;
 };
 struct profile_process_row {
-	uint32_t comm, exe, container, cgroup;
+	uint32_t comm, exe, container, cgroup, service;
 };
 
 struct profile_file_row {
@@ -54,6 +54,8 @@ struct profile_line_row {
 struct profile_sample_key {
 	uint64_t weight_ns;
 	uint32_t process, tid, comm, stack, cut, depth_limit;
+	uint32_t span; /* id of its struct profile_span plus 1; 0: none */
+	uint32_t span_fault;
 };
 struct profile_sample_row {
 	uint64_t count, first_ns, last_ns; /* first and last added, not least and greatest */
@@ -67,7 +69,7 @@ struct profile {
 	uint64_t period_ns;
 	uint32_t command_line;
 	/* keys and their rows */
-	struct profile_intern processes, files, locations, lines, stacks, samples;
+	struct profile_intern processes, files, locations, lines, stacks, spans, samples;
 	struct profile_process_row *process_rows;
 	struct profile_file_row *file_rows;
 	struct profile_location_row *location_rows;
@@ -103,6 +105,15 @@ static inline const uint32_t *profile_stack(const struct profile *p, uint32_t id
 	*ret_count /= sizeof(*stack);
 	return stack;
 }
+
+/* NULL: in none. */
+static inline const struct profile_span *profile_span_of(const struct profile *p,
+							 const struct profile_sample_key *key)
+{
+	return key->span ? profile_intern_get(&p->spans, key->span - 1, NULL) : NULL;
+}
+
+const char *profile_span_fault_name(enum profile_span_fault fault); /* "": none */
 
 /* Innermost first; of the last one function is not used (the location's name is). NULL, 0: none. */
 static inline const struct profile_line_row *profile_lines(const struct profile *p,

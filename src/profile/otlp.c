@@ -203,6 +203,20 @@ static int64_t stack_of(struct profile_otlp *o, const struct profile_sample_key 
 	return id < 0 ? id : profile_encode_intern(&o->tables[PROFILE_OTLP_STACK], &s.base);
 }
 
+static int64_t link_of(struct profile_otlp *o, const struct profile_sample_key *key)
+{
+	const struct profile_span *span = profile_span_of(o->p, key);
+	Otlp__Link link = OTLP__LINK__INIT;
+
+	if (!span)
+		return 0;
+	link.trace_id.len = sizeof(span->trace_id);
+	link.trace_id.data = (uint8_t *)span->trace_id;
+	link.span_id.len = sizeof(span->span_id);
+	link.span_id.data = (uint8_t *)span->span_id;
+	return profile_encode_intern(&o->tables[PROFILE_OTLP_LINK], &link.base);
+}
+
 static int gather_row(struct profile_otlp *o, uint32_t sample)
 {
 	const struct profile_sample_key *key = profile_sample_key(o->p, sample);
@@ -210,18 +224,22 @@ static int gather_row(struct profile_otlp *o, uint32_t sample)
 	const char *comm = profile_text(o->p, key->comm);
 	struct indices attributes = {.count = 0};
 	char cut[PROFILE_CUT_TEXT];
-	int64_t stack = stack_of(o, key);
+	const char *fault = profile_span_fault_name((enum profile_span_fault)key->span_fault);
+	int64_t stack = stack_of(o, key), link = link_of(o, key);
 
 	put(&attributes, attribute_number(o, "thread.id", key->tid, ""));
 	put(&attributes, attribute_text(o, "thread.name", comm[0] ? comm : "[noname]"));
 	profile_cut_text(o->p, key, cut);
 	if (cut[0])
 		put(&attributes, attribute_text(o, "flyball.cut", cut));
-	if (stack < 0 || attributes.err)
-		return stack < 0 ? (int)stack : attributes.err;
+	if (fault[0])
+		put(&attributes, attribute_text(o, "flyball.span_fault", fault));
+	if (stack < 0 || link < 0 || attributes.err)
+		return stack < 0 ? (int)stack : link < 0 ? (int)link : attributes.err;
 	row->period_ns = key->weight_ns;
 	row->process = key->process;
 	row->stack = (uint32_t)stack;
+	row->link = (uint32_t)link;
 	memcpy(row->attributes, attributes.ids, sizeof(row->attributes));
 	row->sample = sample;
 	return 0;
@@ -290,6 +308,8 @@ static int compare_rows(const void *left, const void *right)
 		return a->period_ns < b->period_ns ? -1 : 1;
 	if (a->stack != b->stack)
 		return a->stack < b->stack ? -1 : 1;
+	if (a->link != b->link)
+		return a->link < b->link ? -1 : 1;
 	for (size_t i = 0; i < ARRAY_SIZE(a->attributes); i++) {
 		if (a->attributes[i] != b->attributes[i])
 			return a->attributes[i] < b->attributes[i] ? -1 : 1;
@@ -354,7 +374,7 @@ size_t profile_otlp_run_end(const struct profile_otlp *o, size_t begin, enum pro
 		if (run >= PROFILE_OTLP_PERIOD && row->period_ns != first->period_ns)
 			break;
 		if (run >= PROFILE_OTLP_IDENTITY &&
-		    (row->stack != first->stack ||
+		    (row->stack != first->stack || row->link != first->link ||
 		     memcmp(row->attributes, first->attributes, sizeof(row->attributes)) != 0))
 			break;
 	}
@@ -389,6 +409,7 @@ int profile_otlp_sample(struct profile_otlp *o, size_t begin, size_t end, Otlp__
 		return err;
 	otlp__sample__init(ret);
 	ret->stack_index = (int32_t)first->stack;
+	ret->link_index = (int32_t)first->link;
 	ret->attribute_indices = first->attributes;
 	while (ret->n_attribute_indices < ARRAY_SIZE(first->attributes) &&
 	       first->attributes[ret->n_attribute_indices])
@@ -430,7 +451,7 @@ static void pair_text(struct profile_otlp_head *head, const char *key, const cha
 void profile_otlp_head(const struct profile_otlp *o, size_t begin, struct profile_otlp_head *ret)
 {
 	const struct profile_process_row *row;
-	const char *exe, *comm, *name;
+	const char *exe, *comm, *name, *service;
 	Otlp__AnyValue *pid;
 	uint32_t process;
 
@@ -448,7 +469,8 @@ void profile_otlp_head(const struct profile_otlp *o, size_t begin, struct profil
 	exe = profile_text(o->p, row->exe);
 	comm = profile_text(o->p, row->comm);
 	name = exe[0] ? profile_basename(exe) : comm;
-	pair_text(ret, "service.name", name[0] ? name : "[noname]");
+	service = profile_text(o->p, row->service);
+	pair_text(ret, "service.name", service[0] ? service : name[0] ? name : "[noname]");
 	pid = pair(ret, "process.pid");
 	pid->value_case = OTLP__ANY_VALUE__VALUE_INT_VALUE;
 	pid->int_value = profile_process_key(o->p, process)->pid;

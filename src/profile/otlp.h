@@ -25,15 +25,15 @@ enum profile_otlp_table {
 	PROFILE_OTLP_TABLES,
 };
 
-#define PROFILE_OTLP_SAMPLE_ATTRIBUTES	 3
+#define PROFILE_OTLP_SAMPLE_ATTRIBUTES	 4
 #define PROFILE_OTLP_LEDGER_ATTRIBUTES	 (8 + 2 * FLY_DROP_COUNT)
 #define PROFILE_OTLP_RESOURCE_ATTRIBUTES 8
 
 struct profile_otlp_row {
 	uint64_t period_ns;
-	uint32_t process, stack;
-	int32_t attributes[PROFILE_OTLP_SAMPLE_ATTRIBUTES]; /* thread.id, thread.name, flyball.cut
-							     */
+	uint32_t process, stack, link;
+	int32_t attributes[PROFILE_OTLP_SAMPLE_ATTRIBUTES]; /* thread.id, thread.name, flyball.cut,
+							       flyball.span_fault */
 	uint32_t sample;				    /* id in the model */
 };
 

@@ -15,7 +15,7 @@
 #include <zconf.h>
 #include <zlib.h>
 
-#define LABELS_MAX   7
+#define LABELS_MAX   10
 #define COMMENTS_MAX (12 + 2 * FLY_DROP_COUNT + 2 * FLY_UNNAMED_COUNT)
 
 enum {
@@ -202,10 +202,21 @@ static void label(struct pprof *w, Pprof__Sample *s, const char *key, const char
 	s->n_label++;
 }
 
+static void label_hex(struct pprof *w, Pprof__Sample *s, const char *key, const uint8_t *bytes,
+		      size_t count)
+{
+	char hex[33];
+
+	for (size_t i = 0; i < count && i < sizeof(hex) / 2; i++)
+		snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
+	label(w, s, key, hex, 0);
+}
+
 static void labels_of(struct pprof *w, const struct profile_sample_key *key, Pprof__Sample *s)
 {
 	const struct profile_process_row *process = &w->p->process_rows[key->process];
 	const char *comm = profile_text(w->p, key->comm);
+	const struct profile_span *span = profile_span_of(w->p, key);
 	char cut[PROFILE_CUT_TEXT];
 
 	profile_cut_text(w->p, key, cut);
@@ -216,6 +227,12 @@ static void labels_of(struct pprof *w, const struct profile_sample_key *key, Ppr
 	label(w, s, "container", profile_text(w->p, process->container), 0);
 	label(w, s, "cgroup", profile_text(w->p, process->cgroup), 0);
 	label(w, s, "cut", cut, 0);
+	if (span) {
+		label_hex(w, s, "trace_id", span->trace_id, sizeof(span->trace_id));
+		label_hex(w, s, "span_id", span->span_id, sizeof(span->span_id));
+	}
+	label(w, s, "span_fault", profile_span_fault_name((enum profile_span_fault)key->span_fault),
+	      0);
 }
 
 static int put_sample(struct pprof *w, uint32_t sample)

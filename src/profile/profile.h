@@ -44,6 +44,7 @@ struct profile_process {
 	uint64_t start_ns; /* CLOCK_BOOTTIME */
 	uint64_t program;  /* caller's number of the program it ran: an exec makes another entry */
 	const char *comm, *exe, *container, *cgroup;
+	const char *service; /* its service.name, as it says itself; NULL or "": it does not */
 };
 /* Returns an id, or negative errno. Interned by (pid, start_ns, program); profile_process_update
  * fills in what became known later. */
@@ -92,6 +93,13 @@ typedef int (*profile_location_visit)(void *ctx, uint32_t location, uint32_t fil
 				      enum profile_frame_kind kind);
 int profile_locations_open(const struct profile *p, profile_location_visit visit, void *ctx);
 
+/* The trace span a thread worked for: W3C ids, as bytes. */
+struct profile_span {
+	uint8_t trace_id[16], span_id[8];
+};
+/* Why a sample of a thread that publishes its spans has none. */
+enum profile_span_fault { PROFILE_SPAN_KNOWN, PROFILE_SPAN_PAGE_ABSENT, PROFILE_SPAN_INVALID };
+
 struct profile_sample {
 	uint32_t process;
 	uint32_t tid;
@@ -104,6 +112,8 @@ struct profile_sample {
 	uint16_t depth_limit;  /* for the pseudo frame of depth cuts */
 	size_t location_count; /* innermost first; kernel then user; at most 255 */
 	const uint32_t *locations;
+	const struct profile_span *span; /* part of the key (CTX-6); NULL: in none */
+	enum profile_span_fault span_fault;
 };
 /* -ENOSPC: the limit; -ENOMEM; -EINVAL: an id that was never given out. */
 int profile_sample_add(struct profile *p, const struct profile_sample *sample);
@@ -132,6 +142,8 @@ struct profile_totals {
 	uint64_t samples, weight_ns, complete; /* complete: without any cut flag */
 	uint64_t cut[FLY_CUT_COUNT]; /* samples that carry the flag; one may carry several */
 	uint64_t stacks, locations, processes, files; /* distinct ones */
+	uint64_t spans, span_samples, span_ns;	      /* distinct ones; samples in spans */
+	uint64_t span_faults[3]; /* samples, by enum profile_span_fault; [0] is not used */
 	/* Samples whose leaf has no name, by the reason; [FLY_UNNAMED_NONE]: nobody gave one. */
 	uint64_t unnamed_samples[FLY_UNNAMED_COUNT];
 	/* Locations with lines; of these, with inlined calls; and those whose lines could not be
@@ -172,16 +184,16 @@ const struct profile_reason *profile_reason_get(size_t index);
  *
  * folded  comm is the thread's at the time of the sample.
  * pprof   values samples/count and cpu/nanoseconds; labels pid, tid, comm, exe, container, cgroup,
- *         cut; comments flyball.ledger.*, flyball.unnamed.REASON (samples) and
- *         flyball.unlined.REASON (locations). One mapping for each
+ *         cut, trace_id and span_id (hexadecimal), span_fault; comments flyball.ledger.*,
+ * flyball.unnamed.REASON (samples) and flyball.unlined.REASON (locations). One mapping for each
  *         executable segment: address - start + offset is the position in the file.
  * OTLP    one resource a process, one Profile a period (its weight), timestamps only. Samples have
- *         thread.id, thread.name and flyball.cut; locations profile.frame.type,
- *         flyball.unnamed_reason and flyball.unlined_reason. A Mapping must have an identity
- * (build-id or htlhash): a file without one is named by the attribute flyball.file of its locations
- * instead. The ledger (flyball.ledger.*) is of the node, so it stands once in a request, on its
- * first Profile: a sum over Profiles counts it once. Without samples that Profile stands alone.
- * HTML    as the page in ui/ reads it.
+ *         thread.id, thread.name, flyball.cut and flyball.span_fault, and a Link; locations
+ * profile.frame.type, flyball.unnamed_reason and flyball.unlined_reason. A Mapping must have an
+ * identity (build-id or htlhash): a file without one is named by the attribute flyball.file of its
+ * locations instead. The ledger (flyball.ledger.*) is of the node, so it stands once in a request,
+ * on its first Profile: a sum over Profiles counts it once. Without samples that Profile stands
+ * alone. HTML    as the page in ui/ reads it.
  */
 /* 0 or negative errno; called in order with all bytes of the output. */
 typedef int (*profile_sink)(void *ctx, const void *data, size_t bytes);

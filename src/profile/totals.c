@@ -13,7 +13,8 @@ void profile_totals_get(const struct profile *p, struct profile_totals *ret)
 	struct profile_totals t = {.stacks = p->stacks.count,
 				   .locations = p->locations.count,
 				   .processes = p->processes.count,
-				   .files = p->files.count};
+				   .files = p->files.count,
+				   .spans = p->spans.count};
 
 	for (uint32_t i = 0; i < p->samples.count; i++) {
 		const struct profile_sample_key *key = profile_sample_key(p, i);
@@ -25,6 +26,9 @@ void profile_totals_get(const struct profile *p, struct profile_totals *ret)
 		t.samples += count;
 		t.weight_ns += count * key->weight_ns;
 		t.complete += bits ? 0 : count;
+		t.span_samples += key->span ? count : 0;
+		t.span_ns += key->span ? count * key->weight_ns : 0;
+		t.span_faults[key->span_fault] += key->span_fault ? count : 0;
 		for (int cut = 0; cut < FLY_CUT_COUNT; cut++)
 			t.cut[cut] += bits & 1U << cut ? count : 0;
 		if (frames && !p->location_rows[stack[0]].name)

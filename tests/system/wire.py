@@ -294,6 +294,7 @@ class OtlpSample:
     def __init__(self, message, dictionary):
         self.stack = dictionary.stacks[message.one(1)]
         self.attributes = dictionary.attributes_of(message.numbers(2))
+        self.trace_id, self.span_id = dictionary.links[message.one(3)]  # "": no link
         self.values = message.numbers(4)
         self.times = message.fixed64(5)
 
@@ -316,6 +317,7 @@ class Dictionary:
             {"mapping": self.mappings[m.one(1)], "address": m.one(2),
              "names": [functions[line.one(1)] for line in m.messages(3)],
              "attributes": self.attributes_of(m.numbers(4))} for m in message.messages(2)]
+        self.links = [tuple(m.one(n, b"").hex() for n in (1, 2)) for m in message.messages(4)]
         self.stacks = [[self.locations[i] for i in m.numbers(1)] for m in message.messages(7)]
 
     def attributes_of(self, indices):

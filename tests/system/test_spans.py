@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples and trace spans: a program that publishes spans, each sample compared by time with its own log.
+
+No sample may ever be on a wrong span. Between the clock before and after a publication either side is right.
+"""
+
+import bisect
+import json
+from collections import Counter, defaultdict
+
+import pytest
+import rig
+
+HZ = 997
+SETTLE_NS = rig.SECOND  # the first samples of a program come before it is known that it publishes
+CLOCKS_NS = 20_000      # how far the clocks' offset, taken once, and what the program read may lie apart
+VARIANTS = ["desc", "general", "initial", "exported", "plain", "static", "staticpie", "musl", "muslstatic"]
+
+
+class Log:
+    """What the threads published: tid -> [(before, after, span)], by time."""
+
+    def __init__(self, path):
+        self.of = defaultdict(list)
+        for line in path.read_text().splitlines():
+            tid, before, after, span = map(int, line.split())
+            self.of[tid].append((before, after, span))
+        self.starts = {tid: [before for before, _, _ in entries] for tid, entries in self.of.items()}
+
+    def spans_at(self, tid, time_ns):
+        """The spans that a sample may be on; 0: none."""
+        entries = self.of[tid]
+        last = bisect.bisect_right(self.starts[tid], time_ns + CLOCKS_NS) - 1
+        allowed = set()
+        while True:
+            if last < 0:
+                return allowed | {0}
+            _, after, span = entries[last]
+            allowed.add(span)
+            if after + CLOCKS_NS < time_ns - CLOCKS_NS:
+                return allowed
+            last -= 1
+
+
+def judge(recorder, log, comm):
+    """Counter of what became of the samples: right, none, wrong, missing, fault."""
+    verdict, began = Counter(), min(starts[0] for starts in log.starts.values())
+    for profile in recorder.otlp:
+        for sample in profile.samples:
+            tid = sample.attributes["thread.id"]
+            if tid not in log.of:
+                continue
+            span = int.from_bytes(bytes.fromhex(sample.span_id)[:4], "little")
+            for time_ns in sample.times:
+                allowed = log.spans_at(tid, time_ns)
+                if "flyball.span_fault" in sample.attributes:
+                    verdict["fault"] += 1
+                elif span in allowed:
+                    verdict["right" if span else "none"] += 1
+                elif span:
+                    verdict["wrong"] += 1
+                elif time_ns > began + SETTLE_NS:
+                    verdict["missing"] += 1
+    return verdict
+
+
+def record(tmp_path, program, threads, milliseconds):
+    log = tmp_path / "log"
+    recorder = rig.record_command(tmp_path, [program, threads, milliseconds, log], "-F", HZ,
+                                  outputs=("folded", "pb.gz", "otlp", "json"))
+    return recorder, Log(log)
+
+
+def check(recorder, log, program):
+    verdict = judge(recorder, log, program.name)
+    said = f"{verdict}\n{recorder.why()}"
+    assert verdict["wrong"] == 0 and verdict["right"] > 100 and verdict["none"] > 0, said
+    assert verdict["missing"] == 0, said
+    assert verdict["fault"] <= 0.001 * sum(verdict.values()) + 1, said
+    return verdict
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_way_to_a_thread_local(tmp_path, workloads, variant):
+    program = workloads / f"spans.{variant}"
+    recorder, log = record(tmp_path, program, 2, 2500)
+    check(recorder, log, program)
+
+
+def test_many_threads_and_every_output(tmp_path, workloads):
+    program = workloads / "spans.desc"
+    recorder, log = record(tmp_path, program, 64, 60000 if rig.LONG else 4000)
+    verdict = check(recorder, log, program)
+    spans = recorder.summary["spans"]
+    assert spans["samples"] >= verdict["right"] and spans["processes"] == 1, spans
+    services = {p.resource["service.name"] for p in recorder.otlp if p.samples and
+                any(s.attributes["thread.id"] in log.of for s in p.samples)}
+    assert services == {"spans-test"}, services
+    # Two spans are never one sample, in any format; and all formats say the same of each.
+    otlp, pprof = Counter(), Counter()
+    for profile in recorder.otlp:
+        for sample in profile.samples:
+            otlp[sample.trace_id, sample.span_id] += len(sample.times) * profile.period
+    for sample in recorder.pprof.samples:
+        pprof[sample.labels.get("trace_id", ""), sample.labels.get("span_id", "")] += sample.values[-1]
+    assert otlp == pprof and len(otlp) > 50
+    links = json.loads(recorder.outputs["json"].read_text())["dictionary"]["linkTable"]
+    assert {(link.get("traceId", ""), link.get("spanId", "")) for link in links} == set(otlp) | {("", "")}
+
+
+def test_nobody_publishes(tmp_path, workloads):
+    recorder = rig.record_command(tmp_path, [workloads / "split", 1], "-F", HZ, outputs=("folded", "pb.gz", "otlp"))
+    assert recorder.summary["spans"] == {"spans": 0, "samples": 0, "weight_ns": 0, "processes": 0,
+                                         "context_page_absent": 0, "context_invalid": 0}
+    assert not any("span_id" in s.labels for s in recorder.pprof.samples)
