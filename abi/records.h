@@ -39,6 +39,7 @@ enum fly_record_type {
  * of the program's own is missing. */
 #define FLY_STATE_NEAR_BASE 0x40u
 #define FLY_STATE_PLACED    0x100u /* and user space had not described the process */
+#define FLY_STATE_REPLACED  0x200u /* a mapping was not what user space had described */
 #define FLY_STATE_TABLES    0x80u  /* walked by tables; else by frame pointers alone (RING-3) */
 
 /* trace_id and span_id are set; else, of a thread that publishes them, why not. */

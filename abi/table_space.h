@@ -28,17 +28,19 @@
 #define FLY_SEGMENTS_MAX   32u
 #define FLY_TABLES_MAX	   2048u
 
-/* One executable mapping, 16 bytes, in an array sorted by start that does not cross a block's
+/* One executable mapping, 24 bytes, in an array sorted by start that does not cross a block's
  * border and starts at an even word. Pages are of 4 KiB.
  *
  *	place   start page (36 bits, low), table (16 bits), 12 bits 0
  *	target  bias page (36 bits, low, two's complement: address - bias is the link-time one),
  *	        length in pages (28 bits)
+ *	identity  what the kernel must have there, FLY_IDENTITY_x or fly_identity_make: mappings
+ *	        come and go without a word, and a walk by what was there before is wrong
  */
 struct fly_mapping {
-	__u64 place, target;
+	__u64 place, target, identity;
 };
-#define FLY_MAPPING_WORDS 4u
+#define FLY_MAPPING_WORDS 6u
 #define FLY_MAPPINGS_MAX  (FLY_BLOCK_WORDS / FLY_MAPPING_WORDS) /* of one process: a block */
 
 /* fly_mapping's table: a number below FLY_TABLES_MAX or one of these. */
@@ -50,7 +52,7 @@ struct fly_mapping {
 
 static inline struct fly_mapping fly_mapping_make(__u64 start, __u64 bytes, __u64 bias, __u32 table)
 {
-	struct fly_mapping mapping;
+	struct fly_mapping mapping = {0};
 
 	mapping.place = (start >> 12 & FLY_MAPPING_PAGE_MASK) | (__u64)(table & 0xffffu)
 									<< FLY_MAPPING_PAGE_BITS;
@@ -80,6 +82,26 @@ static inline __u64 fly_mapping_bias(const struct fly_mapping *mapping)
 	return (mapping->target & FLY_MAPPING_PAGE_MASK) << 12;
 }
 #define FLY_VADDR_MASK ((1ULL << 48) - 1)
+
+#define FLY_IDENTITY_UNKNOWN   0ULL /* not compared */
+#define FLY_IDENTITY_ANONYMOUS 1ULL /* memory of no file */
+#define FLY_IDENTITY_FILE      2ULL /* of what fly_identity_make makes, these two bits */
+#define FLY_IDENTITY_INODE     4ULL
+
+#define FLY_VDSO_INO 1 /* stands for the vDSO, with size and time 0 */
+
+/* Of a file's bytes, its time, its inode (0: stat says another than the kernel has, as overlayfs
+ * does), and of the address that its first byte would be mapped at. */
+static inline __u64 fly_identity_make(__u64 bytes, __u64 mtime_ns, __u64 ino, __u64 base)
+{
+	__u64 hash = (bytes ^ 0x9e3779b97f4a7c15ULL) * 0xff51afd7ed558ccdULL;
+
+	hash = ((hash ^ hash >> 32) + mtime_ns) * 0xc4ceb9fe1a85ec53ULL;
+	hash = ((hash ^ hash >> 32) + ino) * 0xff51afd7ed558ccdULL;
+	hash = ((hash ^ hash >> 32) + base) * 0xc4ceb9fe1a85ec53ULL;
+	hash ^= hash >> 32;
+	return (hash & ~7ULL) | FLY_IDENTITY_FILE | (ino ? FLY_IDENTITY_INODE : 0);
+}
 
 /* A process that user space has not described is walked all the same: where its mappings are the
  * kernel knows, and which table a file has is known from the processes that were described. BPF

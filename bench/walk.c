@@ -63,6 +63,7 @@ static struct fly_mapping describe(struct bench *b, const char *path, uint64_t s
 				   uint64_t bytes, uint64_t offset)
 {
 	uint32_t number = FLY_TABLE_FRAME_POINTERS, pages;
+	struct fly_mapping mapping;
 	struct unwind_table *table = NULL;
 	uint64_t bias = start;
 	struct fly_table *out;
@@ -78,7 +79,9 @@ static struct fly_mapping describe(struct bench *b, const char *path, uint64_t s
 		out->pages = pages;
 	}
 	unwind_table_free(table);
-	return fly_mapping_make(start, bytes, bias, number);
+	mapping = fly_mapping_make(start, bytes, bias, number);
+	mapping.identity = place_identity(path, start, offset);
+	return mapping;
 }
 
 static void describe_all(struct bench *b)

@@ -30,7 +30,6 @@
 #define FLY_MAPLE_LEVELS 6
 
 #define FLY_KERNEL_START 0xff00000000000000ULL
-#define FLY_VDSO_INO	 1 /* with device 0 */
 
 /* Number of pivots below the address. Of the 9-pivot kind slots are counted as well, which as
  * kernel addresses are above any; and what is unused is 0. */
@@ -139,6 +138,28 @@ __noinline int fly_vma_find(struct fly_vma *vma, __u64 address)
 	return fly_vma_name(vma, mm, found) ? FLY_VMA_FILE : FLY_VMA_ANON;
 }
 
+static __always_inline bool fly_vma_is_of(const struct fly_vma *vma, __u64 identity)
+{
+	return identity == fly_identity_make(vma->key.bytes, vma->key.mtime_ns,
+					     identity & FLY_IDENTITY_INODE ? vma->key.ino : 0,
+					     vma->start - vma->key.offset);
+}
+
+/* FLY_UNWIND_IS. Code that is being written is not executable meanwhile. */
+__noinline int fly_vma_is(__u64 address, __u64 identity)
+{
+	__u32 zero = 0;
+	struct fly_scratch *scratch = bpf_map_lookup_elem(&fly_scratch, &zero);
+	int kind;
+
+	if (!scratch)
+		return 0;
+	kind = fly_vma_find(&scratch->vma, address);
+	if (identity == FLY_IDENTITY_ANONYMOUS)
+		return kind != FLY_VMA_FILE;
+	return kind == FLY_VMA_FILE && fly_vma_is_of(&scratch->vma, identity);
+}
+
 /* FLY_UNWIND_ASK */
 __noinline int fly_vma_ask(struct fly_unwind *u, __u64 address)
 {
@@ -179,7 +200,7 @@ struct fly_learning {
 	__u32 at, count; /* as in fly_unwind */
 };
 
-/* User space has described this mapping: so the file has that table. */
+/* User space has described this mapping, and it is still that: so the file has that table. */
 static long fly_learn_one(__u32 index, const struct fly_learning *learning)
 {
 	__u32 zero = 0, at = learning->at + FLY_MAPPING_WORDS * index;
@@ -196,9 +217,10 @@ static long fly_learn_one(__u32 index, const struct fly_learning *learning)
 	vma = &scratch->vma;
 	mapping.place = FLY_ROWS_PAIR(block, at);
 	mapping.target = FLY_ROWS_PAIR(block, at + 2);
+	mapping.identity = FLY_ROWS_PAIR(block, at + 4);
 	if (fly_mapping_table(&mapping) == FLY_TABLE_NONE ||
 	    fly_vma_find(vma, fly_mapping_start(&mapping)) != FLY_VMA_FILE ||
-	    vma->start != fly_mapping_start(&mapping))
+	    vma->start != fly_mapping_start(&mapping) || !fly_vma_is_of(vma, mapping.identity))
 		return 0;
 	vma->file = (struct fly_file){.shift = fly_mapping_bias(&mapping) - vma->start,
 				      .table = fly_mapping_table(&mapping)};

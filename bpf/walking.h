@@ -32,13 +32,15 @@ static __always_inline const struct fly_table *fly_table_get(__u32 number)
 #define FLY_ROWS_HALF(block, n)		((__u32)((const __u16 *)(block))[(n) & (2 * FLY_BLOCK_WORDS - 1)])
 #define FLY_ROWS_PAIR(block, at)	(((const __u64 *)(block))[(at) / 2 & (FLY_BLOCK_WORDS / 2 - 1)])
 
-#define FLY_UNWIND_TABLE(space, number) fly_table_get(number)
-#define FLY_UNWIND_CACHED(address)	fly_cached_at(address)
-#define FLY_UNWIND_ASK(u, address)	fly_vma_ask(u, address)
-#define FLY_UNWIND_PART			__noinline
+#define FLY_UNWIND_TABLE(space, number)	   fly_table_get(number)
+#define FLY_UNWIND_CACHED(address)	   fly_cached_at(address)
+#define FLY_UNWIND_ASK(u, address)	   fly_vma_ask(u, address)
+#define FLY_UNWIND_IS(u, mapping, address) fly_vma_is(address, (mapping)->identity)
+#define FLY_UNWIND_PART			   __noinline
 
 struct fly_unwind;
 int fly_vma_ask(struct fly_unwind *u, __u64 address);
+int fly_vma_is(__u64 address, __u64 identity);
 struct fly_cached;
 static __always_inline struct fly_cached *fly_cached_at(__u64 address);
 
@@ -260,6 +262,9 @@ __noinline int fly_unwind_user(struct fly_scratch *scratch)
 	scratch->unwind.cut = 0;
 	scratch->unwind.start = scratch->unwind.bytes = scratch->unwind.bias = 0;
 	scratch->unwind.table = FLY_TABLE_NONE;
+	scratch->unwind.replaced = 0;
+	for (int i = 0; i < FLY_CHECKED; i++)
+		scratch->unwind.checked[i] = 0;
 	fly_put_frame(scratch, 0, scratch->unwind.walk.pc);
 	walking.step = fly_unwind_start(0, &scratch->unwind);
 	/* A thread that came into the kernel from memory that is not there any more executes
@@ -276,6 +281,8 @@ __noinline int fly_unwind_user(struct fly_scratch *scratch)
 	if (scratch->unwind.at == FLY_AT_KERNEL &&
 	    (cut == FLY_CUT_TABLE_ABSENT || cut == FLY_CUT_MAPPING_ABSENT))
 		cut = FLY_CUT_PROCESS_NOT_TRACKED;
+	if (scratch->unwind.replaced)
+		fly_sample_of(scratch)->state |= FLY_STATE_REPLACED;
 	fly_end_walk(&walking, cut);
 	if (cut == FLY_CUT_TABLE_PAGE_ABSENT)
 		fly_sample_of(scratch)->detail = scratch->unwind.detail;

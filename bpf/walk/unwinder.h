@@ -19,6 +19,8 @@
  *	FLY_UNWIND_TABLE(space, number)  a const struct fly_table *, or NULL
  *	FLY_UNWIND_ASK(u, address)       finds a mapping that is not in the list, as fly_unwind_map;
  *	                                 left out: there is none
+ *	FLY_UNWIND_IS(u, mapping, address)  whether the kernel has that mapping at the address; left
+ *	                                 out: it has
  *	FLY_UNWIND_CACHED(address)       where the rule of an address may be kept; left out: nowhere
  *	FLY_UNWIND_PART                  what large functions are declared with: `static` on the
  *	                                 host, a global function for BPF, verified once
@@ -44,6 +46,8 @@
 #define FLY_LOST_FP	  0x8u	/* walk.fp means nothing */
 #define FLY_IS_BY_FP	  0x10u /* the frame was found through a frame pointer */
 
+#define FLY_CHECKED 8 /* a power of two */
+
 struct fly_unwind {
 	struct fly_walk walk;
 	__u64 stack_start, thread_block; /* fly_walk_base */
@@ -59,12 +63,17 @@ struct fly_unwind {
 	struct fly_rule rule;
 	__u32 cut;			 /* FLY_CUT_x */
 	__u32 detail;			 /* fly_sample.detail */
+	__u32 replaced;			 /* a mapping was not what is in the list */
+	__u32 checked[FLY_CHECKED];	 /* words of mappings that are so, + 1 */
 	struct fly_arch_context context; /* of a signal */
 };
 
 #define FLY_AT_KERNEL 0xffffffffu /* fly_unwind.at: user space has described no mappings */
 #ifndef FLY_UNWIND_ASK
 #define FLY_UNWIND_ASK(u, address) 0
+#endif
+#ifndef FLY_UNWIND_IS
+#define FLY_UNWIND_IS(u, mapping, address) ((void)(address), 1)
 #endif
 
 static inline int fly_unwind_cut(struct fly_unwind *u, __u32 cut)
@@ -106,6 +115,22 @@ static inline void fly_unwind_enter(struct fly_unwind *u, __u32 table)
 	u->table = table;
 }
 
+/* Once for each mapping and walk. */
+static FLY_ROWS_INLINE int fly_unwind_is(struct fly_unwind *u, const struct fly_mapping *mapping,
+					 __u32 at, __u64 address)
+{
+	__u32 *checked = &u->checked[at / FLY_MAPPING_WORDS & (FLY_CHECKED - 1)];
+
+	if (*checked == at + 1 || mapping->identity == FLY_IDENTITY_UNKNOWN)
+		return 1;
+	if (!FLY_UNWIND_IS(u, mapping, address)) {
+		u->replaced = 1;
+		return 0;
+	}
+	*checked = at + 1;
+	return 1;
+}
+
 /* True when the address lies in an executable mapping, which is the last one then. */
 FLY_UNWIND_PART int fly_unwind_map(FLY_ROWS_SPACE space, struct fly_unwind *u, __u64 address)
 {
@@ -127,8 +152,10 @@ FLY_UNWIND_PART int fly_unwind_map(FLY_ROWS_SPACE space, struct fly_unwind *u, _
 	at = u->at + FLY_MAPPING_WORDS * fly_unwind_search(block, u->at, u->count, address >> 12);
 	mapping.place = FLY_ROWS_PAIR(block, at);
 	mapping.target = FLY_ROWS_PAIR(block, at + 2);
+	mapping.identity = FLY_ROWS_PAIR(block, at + 4);
 	/* User space may know of some mappings only, those of a young program. */
-	if (address - fly_mapping_start(&mapping) >= fly_mapping_bytes(&mapping))
+	if (address - fly_mapping_start(&mapping) >= fly_mapping_bytes(&mapping) ||
+	    !fly_unwind_is(u, &mapping, at, address))
 		return FLY_UNWIND_ASK(u, address);
 	u->start = fly_mapping_start(&mapping);
 	u->bytes = fly_mapping_bytes(&mapping);

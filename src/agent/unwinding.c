@@ -25,9 +25,10 @@
 #define LARGE		 256	     /* mappings */
 #define LARGE_NS	 (64 * 1000) /* per mapping, between two times of a large process */
 #define ALLOWANCE_NS	 2000000000LL
-#define ALLOWANCE_SHARE	 50	/* of the time that passes, one in so many */
-#define TABLE_NS	 300000 /* what any table costs */
-#define TABLE_BYTE_NS	 10	/* and a byte of call frame information */
+#define ALLOWANCE_SHARE	 50	     /* of the time that passes, one in so many */
+#define TABLE_NS	 300000	     /* what any table costs */
+#define TABLE_BYTE_NS	 10	     /* and a byte of call frame information */
+#define DOUBT_NS	 (1000 * MS) /* what we know is not behind by so much */
 #define WARM_MS		 20
 #define PROCESSES_KNOWN	 32768
 #define VDSO_KEY	 (1ULL << 63)
@@ -43,8 +44,9 @@ struct known {
 	uint64_t end_ns;  /* it ended; 0: it lives */
 	uint64_t next_ns; /* it is large: not before */
 	bool is_changed, is_lost;
-	bool is_open;	/* some of its files are not inspected yet */
-	bool has_asked; /* all its tables are wanted */
+	bool is_open;	 /* some of its files are not inspected yet */
+	bool has_asked;	 /* all its tables are wanted */
+	bool is_trusted; /* what it maps is entered without identity */
 };
 
 struct unwinding {
@@ -195,20 +197,37 @@ void unwinding_changed(void *ctx, uint32_t tgid, enum process_change change)
 
 	if (!u)
 		return;
-	if (change == PROCESS_EXECUTED) {
+	if (change == PROCESS_EXECUTED)
 		unwinding_want(u, tgid);
-		return;
-	}
 	k = find(u, tgid);
 	if (!k)
 		return;
-	if (change == PROCESS_ENDED)
+	if (change == PROCESS_EXECUTED)
+		k->is_trusted = false;
+	else if (change == PROCESS_ENDED)
 		set_end(u, k, u->now_ns + END_NS);
 	else
 		set_changed(u, k, true);
 }
 
 /* ---------------------------------------------------------------- samples */
+/* Nothing was mapped for a while, but what the kernel has is not what we know: the file was
+ * touched, or another with its path and build-id came to its place. Then our word is taken. */
+static void doubt(struct unwinding *u, const struct fly_sample *s)
+{
+	struct known *k = find(u, s->tgid);
+	struct process_extents all;
+
+	if (!k || k->is_trusted || process_extents_get(u->tracker, s->tgid, &all))
+		return;
+	for (size_t i = 0; i < all.count; i++) {
+		if (all.items[i].file >= 0 && s->time_ns < all.items[i].time_ns + DOUBT_NS)
+			return;
+	}
+	k->is_trusted = true;
+	set_changed(u, k, true);
+}
+
 void unwinding_sample(struct unwinding *u, const struct fly_sample *s)
 {
 	const uint32_t absent = 1u << FLY_CUT_TABLE_ABSENT;
@@ -228,6 +247,8 @@ void unwinding_sample(struct unwinding *u, const struct fly_sample *s)
 		    start_ns != s->process_start_ns)
 			unwinding_want(u, s->tgid);
 	}
+	if (s->state & FLY_STATE_REPLACED)
+		doubt(u, s);
 	k = s->cut & absent ? find(u, s->tgid) : NULL;
 	if (k && !k->has_asked) {
 		k->has_asked = true;
@@ -312,6 +333,26 @@ static uint32_t table_of(struct unwinding *u, struct known *k, const struct proc
 	return tables_number(u->tables, key_of(f, file));
 }
 
+/* Of the file itself: the one that it is the same as may have been touched since. */
+static uint64_t identity_of(const struct unwinding *u, const struct known *k,
+			    const struct process_extent *x)
+{
+	const struct process_file *f;
+
+	if (k->is_trusted || x->is_shared)
+		return FLY_IDENTITY_UNKNOWN;
+	if (x->file == EXTENT_ANONYMOUS)
+		return FLY_IDENTITY_ANONYMOUS;
+	if (x->file < 0)
+		return FLY_IDENTITY_UNKNOWN;
+	f = process_file_get(u->tracker, x->file);
+	if (f->is_vdso)
+		return fly_identity_make(0, 0, FLY_VDSO_INO, x->start);
+	if (f->state != PROCESS_FILE_READY || !f->mtime_ns)
+		return FLY_IDENTITY_UNKNOWN;
+	return fly_identity_make(f->info.file_bytes, f->mtime_ns, f->ino, x->start - x->offset);
+}
+
 /* Adds to the one before where both say the same of addresses that follow on each other. */
 static bool join(struct place *last, const struct place *next)
 {
@@ -321,11 +362,13 @@ static bool join(struct place *last, const struct place *next)
 
 	if (start + bytes != fly_mapping_start(&next->mapping) ||
 	    table != fly_mapping_table(&next->mapping) ||
+	    last->mapping.identity != next->mapping.identity ||
 	    (table != FLY_TABLE_FRAME_POINTERS &&
 	     fly_mapping_bias(&last->mapping) != fly_mapping_bias(&next->mapping)))
 		return false;
 	last->mapping = fly_mapping_make(start, bytes + fly_mapping_bytes(&next->mapping),
 					 fly_mapping_bias(&last->mapping), table);
+	last->mapping.identity = next->mapping.identity;
 	last->samples += next->samples;
 	return true;
 }
@@ -391,6 +434,7 @@ static size_t make_mappings(struct unwinding *u, struct known *k, const struct p
 			.mapping = fly_mapping_make(x->start, x->end - x->start, bias, table),
 			.samples = x->samples,
 			.has_file = x->file >= 0};
+		place->mapping.identity = identity_of(u, k, x);
 		if (!count || !join(place - 1, place))
 			count++;
 	}

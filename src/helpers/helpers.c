@@ -199,6 +199,8 @@ void request_place(const struct request *r, struct helpers_result *ret)
 	ret->dev = is_perfmap ? 0 : r->dev;
 	ret->ino = is_perfmap ? 0 : r->ino;
 	ret->stamp = is_perfmap ? r->ino : 0;
+	ret->mtime_ns = r->mtime_ns;
+	ret->is_layered = r->is_layered;
 }
 
 void request_fail(struct helpers *h, struct request *r, int err, uint32_t unnamed, const char *text)

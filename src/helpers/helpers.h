@@ -111,7 +111,8 @@ struct helpers_result {
 	uint32_t unnamed; /* enum fly_unnamed for err != 0 */
 	const char *text;
 	const struct elf_info *info;	  /* inspect */
-	uint64_t dev, ino;		  /* inspect, hold: from the opener's fstat */
+	uint64_t dev, ino, mtime_ns;	  /* inspect, hold: from the opener's fstat */
+	bool is_layered;		  /* and its file system is overlayfs */
 	uint64_t stamp;			  /* perf map, never 0 */
 	const struct helpers_scan *scan;  /* scan */
 	const struct helpers_name *names; /* names */

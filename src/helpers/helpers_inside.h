@@ -39,7 +39,8 @@ struct request {
 	void *ctx;
 	unsigned int tries;
 	unsigned int kills; /* helpers that somebody killed while they were at it */
-	uint64_t dev, ino;
+	uint64_t dev, ino, mtime_ns;
+	bool is_layered;
 	uint32_t unnamed;      /* REQUEST_FAILED */
 	int fd;		       /* goes with it; -1: none */
 	struct packed *packed; /* its symbol file, once that was thought of */

@@ -152,6 +152,8 @@ static void ack_take(struct helpers *h, const struct wire_ack *ack)
 	}
 	r->dev = ack->dev;
 	r->ino = ack->ino;
+	r->mtime_ns = ack->mtime_ns;
+	r->is_layered = ack->is_layered;
 	if (ack->state == WIRE_ACK_PASSED) {
 		if (!h->reader.count)
 			note_progress(&h->helper[HELPER_READER], now);

@@ -110,8 +110,9 @@ enum wire_ack_state {
 /* opener to main */
 struct wire_ack {
 	uint64_t ticket;
-	uint64_t dev, ino;
+	uint64_t dev, ino, mtime_ns;
 	uint32_t state;
+	uint32_t is_layered;
 	int32_t err;
 	uint32_t unnamed;
 	char text[WIRE_TEXT_MAX];

@@ -33,6 +33,8 @@ static void ack(const struct wire_request *r, uint32_t state, const struct opene
 	if (file) {
 		a.dev = file->dev;
 		a.ino = file->ino;
+		a.mtime_ns = file->mtime_ns;
+		a.is_layered = file->is_layered;
 	}
 	send(WIRE_OPENER_REQUESTS, &a, sizeof(a), MSG_NOSIGNAL);
 }
@@ -320,6 +322,7 @@ static int confine(int parent, struct why *why)
 		{SCMP_SYS(openat), 2, O_ACCMODE | O_CREAT | O_TRUNC, O_RDONLY},
 		{SCMP_SYS(openat2), -1, 0, 0},
 		{SCMP_SYS(fstat), -1, 0, 0},
+		{SCMP_SYS(fstatfs), -1, 0, 0},
 		{SCMP_SYS(newfstatat), -1, 0, 0},
 		{SCMP_SYS(readlinkat), -1, 0, 0},
 		{SCMP_SYS(read), -1, 0, 0},

@@ -21,11 +21,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/openat2.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -170,6 +172,18 @@ int opener_task_directory(int process)
 	return ret;
 }
 
+static uint64_t mtime_of(const struct stat *st)
+{
+	return (uint64_t)st->st_mtim.tv_sec * 1000000000ULL + (uint64_t)st->st_mtim.tv_nsec;
+}
+
+static bool is_layered(int fd)
+{
+	struct statfs fs;
+
+	return fstatfs(fd, &fs) || fs.f_type == OVERLAYFS_SUPER_MAGIC;
+}
+
 int opener_open_in_earnest(int path_fd, struct opener_file *ret)
 {
 	char link[32];
@@ -186,7 +200,11 @@ int opener_open_in_earnest(int path_fd, struct opener_file *ret)
 		if (fd < 0)
 			err = -errno;
 		else
-			*ret = (struct opener_file){.fd = fd, .dev = st.st_dev, .ino = st.st_ino};
+			*ret = (struct opener_file){.fd = fd,
+						    .dev = st.st_dev,
+						    .ino = st.st_ino,
+						    .mtime_ns = mtime_of(&st),
+						    .is_layered = is_layered(fd)};
 	}
 	close(path_fd);
 	return err;

@@ -24,7 +24,8 @@ int opener_files_new(struct opener_files **ret, struct why *why);
 
 struct opener_file {
 	int fd; /* kept here, not the caller's to close */
-	uint64_t dev, ino;
+	uint64_t dev, ino, mtime_ns;
+	bool is_layered; /* overlayfs: the kernel may have another inode below a mapping */
 	bool is_host_path;
 };
 /* The kept file of request->key, opened now if need be. path may be "". Fails with -ESTALE where

@@ -94,6 +94,8 @@ static void take_stat(struct file *f, const struct helpers_result *result)
 	f->has_stat = true;
 	f->dev = result->dev;
 	f->ino = result->ino;
+	f->pub.mtime_ns = result->mtime_ns;
+	f->pub.ino = result->is_layered ? 0 : result->ino;
 }
 
 static bool is_same_file(const struct file *a, const struct file *b)
@@ -368,7 +370,7 @@ int32_t process_file_enter(struct process_tracker *t, const struct process *p,
 	struct file *f;
 
 	if (m->kind == RAW_ANONYMOUS)
-		return PROCESS_FILE_ANONYMOUS;
+		return m->ino ? PROCESS_FILE_SHARED : PROCESS_FILE_ANONYMOUS;
 	if (m->kind == RAW_VDSO)
 		key.path = process_text_id(t, "[vdso]");
 	else

@@ -11,6 +11,7 @@
 #include "process/process.h"
 
 #define PROCESS_FILE_ANONYMOUS (-1)
+#define PROCESS_FILE_SHARED    (-3) /* anonymous, with an inode: shared memory, a device */
 #define PROCESS_FILE_UNKNOWN   (-2) /* a file that could not be entered: limits, memory */
 
 struct process_mapping {

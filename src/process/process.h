@@ -120,7 +120,9 @@ void process_get(const struct process_tracker *t, int64_t process, struct proces
 /* All executable mappings of a process, as of the last event given. */
 struct process_extent {
 	uint64_t start, end, offset; /* offset in the file, of start */
+	uint64_t time_ns;	     /* when it was mapped, or found */
 	int32_t file;		     /* -1: anonymous; -2: a file that could not be entered */
+	bool is_shared;		     /* anonymous, but for the kernel it has an inode */
 	uint32_t samples;	     /* frames that process_place found there */
 };
 struct process_extents {
@@ -146,6 +148,7 @@ struct process_file {
 	uint32_t unnamed;	       /* enum fly_unnamed when FAILED */
 	struct elf_info info;	       /* when READY; before, build_id as the kernel said it */
 	struct helpers_file open;      /* how to ask for it; path points to the above */
+	uint64_t mtime_ns, ino; /* of what was opened; 0: not known, ino: nor to be compared */
 	int32_t same_as; /* the file this one turned out to be (one inode and content, seen first by
 			    side-band, then by a scan), else its own id */
 };

@@ -685,7 +685,7 @@ void process_place(struct process_tracker *t, int64_t process, uint64_t pc,
 		return;
 	}
 	p->maps->items[m - p->maps->items].samples++;
-	if (m->file == PROCESS_FILE_ANONYMOUS)
+	if (m->file == PROCESS_FILE_ANONYMOUS || m->file == PROCESS_FILE_SHARED)
 		ret->unnamed = FLY_UNNAMED_ANONYMOUS;
 	if (m->file < 0)
 		return;
@@ -716,11 +716,15 @@ int process_extents_get(struct process_tracker *t, uint32_t tgid, struct process
 		return err;
 	for (size_t i = 0; i < p->maps->count; i++) {
 		const struct process_mapping *m = &p->maps->items[i];
+		bool is_shared = m->file == PROCESS_FILE_SHARED;
 
 		t->extents[i] = (struct process_extent){.start = m->start,
 							.end = m->end,
 							.offset = m->offset,
-							.file = m->file,
+							.time_ns = m->time_ns,
+							.file = is_shared ? PROCESS_FILE_ANONYMOUS
+									  : m->file,
+							.is_shared = is_shared,
 							.samples = m->samples};
 	}
 	ret->items = t->extents;

@@ -22,6 +22,10 @@
 #define LIB  0x7f0000000000ULL
 #define VDSO 0x7ffff7fc0000ULL
 
+#define FILE_BYTES 0x20000
+#define MTIME	   (1700 * S)
+#define FIRST_INO  1 /* inodes are the files' keys here */
+
 static struct fixture fixture;
 static struct process_tracker *tracker;
 static struct unwinding *u;
@@ -104,6 +108,7 @@ static void answer_inspections(void)
 	struct elf_info info = {
 		.machine = EM_X86_64,
 		.class64 = 1,
+		.file_bytes = FILE_BYTES,
 		.segment_count = 1,
 		.segments[0] = {.offset = 0x1100, .vaddr = 0x201100, .file_bytes = 0xf000}};
 	struct helpers_result result = {.info = &info};
@@ -114,6 +119,8 @@ static void answer_inspections(void)
 		info.build_id_len = r->file.build_id_len;
 		memcpy(info.build_id, r->file.build_id, info.build_id_len);
 		result.ino = r->file.key;
+		result.mtime_ns = MTIME;
+		result.is_layered = !strncmp(r->path, "/layered/", 9);
 		fake_answer(r, &result);
 	}
 }
@@ -228,6 +235,69 @@ static void unwinding__library_loaded__entered_in_one_step(void **state)
 	step(100 * MS);
 	for (uint32_t i = 0; i < 30; i++)
 		assert_true(fly_mapping_table(mapping_at(7, LIB + i * 0x100000ULL)));
+}
+
+static uint64_t identity_at(uint32_t tgid, uint64_t address)
+{
+	const struct fly_mapping *m = mapping_at(tgid, address);
+
+	assert_non_null(m);
+	return m->identity;
+}
+
+static void replaced_sample(uint32_t tgid, uint64_t start_ns)
+{
+	struct fly_sample s = {.tgid = tgid,
+			       .process_start_ns = start_ns,
+			       .user_frames = 1,
+			       .state = FLY_STATE_TABLES | FLY_STATE_REPLACED};
+
+	s.time_ns = now += MS;
+	process_of_sample(tracker, now, tgid, start_ns, 5, "thread");
+	unwinding_sample(u, &s);
+	step(MS);
+}
+
+/* What the walk finds in the kernel is compared with this. */
+static void unwinding__mappings__say_whose_they_are(void **state)
+{
+	(void)state;
+	exec_program(7, 70, "/bin/a", 1);
+	map_at(7, LIB, "/layered/b.so", 2);
+	map_at(7, LIB + 0x100000, "//anon", 0);
+	step(0);
+	assert_int_equal(identity_at(7, TEXT), FLY_IDENTITY_UNKNOWN);
+	assert_int_equal(identity_at(7, LIB + 0x100000), FLY_IDENTITY_ANONYMOUS);
+	assert_int_equal(identity_at(7, VDSO), fly_identity_make(0, 0, FLY_VDSO_INO, VDSO));
+	answer_inspections();
+	step(0);
+	assert_int_equal(identity_at(7, TEXT),
+			 fly_identity_make(FILE_BYTES, MTIME, FIRST_INO, TEXT - 0x1000));
+	assert_int_equal(identity_at(7, LIB),
+			 fly_identity_make(FILE_BYTES, MTIME, 0, LIB - 0x1000));
+}
+
+/* A file that was touched stays another for the kernel; one just replaced is soon known. */
+static void unwinding__lasting_mismatch__our_word_is_taken(void **state)
+{
+	(void)state;
+	exec_program(7, 70, "/bin/a", 1);
+	step(0);
+	answer_inspections();
+	step(0);
+	replaced_sample(7, 70);
+	assert_int_not_equal(identity_at(7, TEXT), FLY_IDENTITY_UNKNOWN);
+	step(2 * S);
+	map_at(7, LIB, "/lib/b.so", 2);
+	replaced_sample(7, 70);
+	assert_int_not_equal(identity_at(7, TEXT), FLY_IDENTITY_UNKNOWN);
+	step(2 * S);
+	replaced_sample(7, 70);
+	assert_int_equal(identity_at(7, TEXT), FLY_IDENTITY_UNKNOWN);
+	/* of that program alone */
+	exec_program(7, 70, "/bin/a", 1);
+	step(0);
+	assert_int_not_equal(identity_at(7, TEXT), FLY_IDENTITY_UNKNOWN);
 }
 
 static void unwinding__ran_before__entered_at_its_first_sample(void **state)
@@ -446,6 +516,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(unwinding__program_executed__known_before_its_first_sample),
 		T(unwinding__library_loaded__entered_in_one_step),
+		T(unwinding__mappings__say_whose_they_are),
+		T(unwinding__lasting_mismatch__our_word_is_taken),
 		T(unwinding__ran_before__entered_at_its_first_sample),
 		T(unwinding__end__entry_goes_after_the_last_tick),
 		T(unwinding__another_program_executed__its_mappings_alone),

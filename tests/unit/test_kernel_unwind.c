@@ -67,7 +67,7 @@ static pid_t spin_start(unsigned int threads, unsigned int depth)
 struct seen {
 	uint32_t tgid;
 	uint64_t start_ns;
-	uint64_t samples, whole, cut, by_tables, placed, wrong;
+	uint64_t samples, whole, cut, by_tables, placed, replaced, wrong;
 	uint64_t cuts[FLY_CUT_COUNT];
 	uint32_t deepest;
 };
@@ -109,6 +109,7 @@ static void look_at_sample(struct seen *seen, const struct fly_sample *s)
 	seen->samples++;
 	seen->by_tables += s->state & FLY_STATE_TABLES ? 1 : 0;
 	seen->placed += s->state & FLY_STATE_PLACED ? 1 : 0;
+	seen->replaced += s->state & FLY_STATE_REPLACED ? 1 : 0;
 	for (int i = 0; i < FLY_CUT_COUNT; i++)
 		seen->cuts[i] += s->cut >> i & 1;
 	seen->cut += s->cut != 0;
@@ -179,7 +180,7 @@ static void print_seen(const char *what, const struct seen *seen)
 /* The executable mappings of this process, which the child has as well. */
 struct image {
 	struct unwind_table *table;
-	uint64_t start, bytes, bias;
+	uint64_t start, bytes, bias, identity;
 };
 static struct image images[MAPPINGS];
 static uint32_t image_count;
@@ -203,6 +204,7 @@ static int find_images(void **state)
 			continue;
 		im->bytes = end - im->start;
 		im->bias = im->start;
+		im->identity = place_identity(path, im->start, offset);
 		if (path[0] == '/' && place_bias(path, im->start, offset, &im->bias))
 			im->table = place_build(path);
 		else if (!strcmp(path, "[vdso]"))
@@ -271,6 +273,26 @@ static void arena_fill(struct arena *arena)
 			__atomic_store_n(&tables[number].pages, pages, __ATOMIC_RELEASE);
 		}
 		mappings[i] = fly_mapping_make(im->start, im->bytes, im->bias, number);
+		mappings[i].identity = im->identity;
+	}
+}
+
+/* Each mapping has the table of the next, as when that was there, and who it was. */
+static void arena_mistake(struct arena *arena)
+{
+	uint32_t *words = arena_block(arena, arena->at / FLY_BLOCK_WORDS);
+	struct fly_mapping *m = (struct fly_mapping *)(words + arena->at % FLY_BLOCK_WORDS);
+	struct fly_mapping next;
+
+	for (uint32_t i = 0; i < image_count; i++) {
+		struct image *other = &images[(i + 1) % image_count];
+		uint32_t number = FLY_TABLE_FRAME_POINTERS;
+
+		if (other->table)
+			number = arena->numbers + (i + 1) % image_count;
+		next = fly_mapping_make(images[i].start, images[i].bytes, other->bias, number);
+		next.identity = other->identity;
+		m[i] = next;
 	}
 }
 
@@ -478,6 +500,38 @@ static void kernel_unwind__short_list__kernel_knows_the_rest(void **state)
 	assert_int_equal(seen.placed, 0);
 	assert_int_equal(seen.whole, seen.samples);
 	assert_int_equal(seen.wrong, 0);
+	stop(kernel, &seen);
+}
+
+/* The list is of what was there before, files that lay where others do now: a walk by it would be
+ * wrong. What the kernel has is asked for, and where that was never described the stack is cut. */
+static void kernel_unwind__replaced_mappings__are_not_believed(void **state)
+{
+	struct kernel *kernel = start_kernel(499, WALK_NS);
+	struct seen seen = {0};
+	struct arena before, now;
+
+	(void)state;
+	seen.tgid = (uint32_t)spin_start(1, 40);
+	await(kernel, &seen);
+	arena_init(&before, kernel, 0);
+	arena_fill(&before);
+	arena_mistake(&before);
+	arena_init(&now, kernel, 1);
+	arena_fill(&now);
+	for (int is_known = 0; is_known < 2; is_known++) {
+		arena_publish(&before, &seen);
+		drain(kernel, &seen);
+		run_for(kernel, 20, &seen);
+		seen = (struct seen){.tgid = seen.tgid, .start_ns = seen.start_ns};
+		run_until(kernel, 50, &seen);
+		print_seen("replaced", &seen);
+		assert_int_equal(seen.wrong, 0);
+		assert_int_equal(seen.replaced, seen.samples);
+		assert_int_equal(seen.whole, is_known ? seen.samples : 0);
+		arena_publish(&now, &seen);
+		run_until(kernel, seen.samples + 70, &seen); /* it is learnt from */
+	}
 	stop(kernel, &seen);
 }
 
@@ -699,6 +753,7 @@ int main(void)
 		cmocka_unit_test(kernel_unwind__tables__give_whole_stacks),
 		cmocka_unit_test(kernel_unwind__new_process__is_whole_at_once),
 		cmocka_unit_test(kernel_unwind__short_list__kernel_knows_the_rest),
+		cmocka_unit_test(kernel_unwind__replaced_mappings__are_not_believed),
 		cmocka_unit_test(kernel_unwind__exec__takes_the_entry_away),
 		cmocka_unit_test(kernel_unwind__between_programs__nothing_of_the_old_one),
 		cmocka_unit_test(kernel_unwind__segments__stay_in_the_plan),

@@ -146,3 +146,17 @@ bool place_bias(const char *path, uint64_t start, uint64_t offset, uint64_t *ret
 	close(fd);
 	return found;
 }
+
+uint64_t place_identity(const char *path, uint64_t start, uint64_t offset)
+{
+	struct stat st;
+
+	if (!strcmp(path, "[vdso]"))
+		return fly_identity_make(0, 0, FLY_VDSO_INO, start);
+	if (stat(path, &st))
+		return FLY_IDENTITY_ANONYMOUS;
+	return fly_identity_make((uint64_t)st.st_size,
+				 (uint64_t)st.st_mtim.tv_sec * 1000000000ULL +
+					 (uint64_t)st.st_mtim.tv_nsec,
+				 st.st_ino, start - offset);
+}

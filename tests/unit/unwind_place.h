@@ -30,5 +30,7 @@ struct unwind_table *place_build_vdso(uint64_t start);
 /* Address minus link-time address of an executable mapping of a file. False: no segment is there.
  */
 bool place_bias(const char *path, uint64_t start, uint64_t offset, uint64_t *ret);
+/* What the kernel has at an executable mapping: of a file, the vDSO ("[vdso]") or neither. */
+uint64_t place_identity(const char *path, uint64_t start, uint64_t offset);
 
 #endif
