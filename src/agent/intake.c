@@ -308,9 +308,10 @@ static int place_user(struct intake *in, const struct fly_sample *s, int64_t pro
 		outermost = place.file;
 	}
 	/* abi/records.h: only start code of the C library is missing, nothing of the program's own.
-	 * In a static program that is known by the name of the outermost frame, later. */
+	 * In a static program that is known by the name of the outermost frame, later. A frame
+	 * alone may be any function that a short stack has called. */
 	sample->is_near_base = (s->state & FLY_STATE_NEAR_BASE) && !was_lost;
-	if (sample->is_near_base && is_c_library(in, outermost))
+	if (n > 1 && sample->is_near_base && is_c_library(in, outermost))
 		sample->cut &= ~FLY_CUTS_OF_NEAR_BASE | 1u << FLY_CUT_NO_UNWIND_ROWS;
 	return n;
 }

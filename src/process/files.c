@@ -208,9 +208,26 @@ static void file_hold(struct process_tracker *t, struct file *f)
 	}
 }
 
-/* Where it can be opened now. */
-static void file_open_at(struct file *f, const struct process *p, uint64_t start, uint64_t end)
+#define ANCESTORS_MAX 8
+
+/* Who has the same mappings and will be there for longer: a child may execute, or end, at once. */
+static const struct process *elder_of(struct process_tracker *t, const struct process *p)
 {
+	for (int i = 0; i < ANCESTORS_MAX && p->parent_tgid; i++) {
+		const struct process *parent = process_entry_find(t, p->parent_tgid);
+
+		if (!parent || parent->is_ended || parent->maps != p->maps)
+			break;
+		p = parent;
+	}
+	return p;
+}
+
+/* Where it can be opened now. */
+static void file_open_at(struct process_tracker *t, struct file *f, const struct process *p,
+			 uint64_t start, uint64_t end)
+{
+	p = elder_of(t, p);
 	f->pub.open.tgid = p->who.tgid;
 	f->pub.open.process_start_ns = p->who.start_ns;
 	f->pub.open.start = start;
@@ -221,14 +238,14 @@ static void file_seen_again(struct process_tracker *t, struct file *f, const str
 			    uint64_t start, uint64_t end)
 {
 	if (f->hold == HOLD_WANTED) {
-		file_open_at(f, p, start, end);
+		file_open_at(t, f, p, start, end);
 		return;
 	}
 	if (f->pub.state != PROCESS_FILE_FAILED || f->pins ||
 	    !is_worth_another_try(f->pub.unnamed) ||
 	    !process_backoff_is_due(&f->retry, t->now_ns, retry_steps, ARRAY_SIZE(retry_steps)))
 		return;
-	file_open_at(f, p, start, end);
+	file_open_at(t, f, p, start, end);
 	f->pub.state = PROCESS_FILE_UNSEEN;
 	f->pub.unnamed = FLY_UNNAMED_NONE;
 	file_hold(t, f);
@@ -390,7 +407,7 @@ int32_t process_file_enter(struct process_tracker *t, const struct process *p,
 	if (!f)
 		return PROCESS_FILE_UNKNOWN;
 	f->seen_ns = t->now_ns;
-	file_open_at(f, p, m->start, m->end);
+	file_open_at(t, f, p, m->start, m->end);
 	if (hold_now)
 		file_hold(t, f);
 	return f->id;
@@ -404,9 +421,14 @@ void process_file_sampled(struct process_tracker *t, const struct process *p, in
 	if (!f)
 		return;
 	f->is_sampled = true;
-	if (f->hold != HOLD_NONE || p->is_ended)
+	if (p->is_ended)
 		return;
-	file_open_at(f, p, m->start, m->end);
+	/* It may have been asked for where a child had it, which is gone or another program now. */
+	if (f->hold != HOLD_NONE) {
+		file_seen_again(t, f, p, m->start, m->end);
+		return;
+	}
+	file_open_at(t, f, p, m->start, m->end);
 	file_hold(t, f);
 }
 

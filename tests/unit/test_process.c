@@ -673,6 +673,9 @@ static void process__children_of_unknown_parent__share_its_scan(void **state)
 	fake_answer_scan(fake_last(FAKE_SCAN, 50), &scan);
 	assert_true(process_is_settled(t, first) || fake_last(FAKE_SCAN, 100));
 	assert_string_equal(path_at(first, TEXT), "/bin/old");
+	/* opened where it is mapped for longer: a child may be gone at once */
+	assert_non_null(fake_last(FAKE_HOLD, 50));
+	assert_null(fake_last(FAKE_HOLD, 100));
 	assert_string_equal(info(first).container, HEX);
 	do_fork(50, 101);
 	second = sample(101, 61 * S);
