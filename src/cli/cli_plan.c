@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* flyball plan: the kernel memory a recording would use, map by map. Creates nothing. */
+/* flyball plan: the kernel memory a recording would use, map by map, and what tables would hold for
+ * the processes that run now. Creates nothing. */
 #include "cli.h"
+#include "cli_plan_running.h"
 #include "cli_unwinder.h"
 
 #include <argp.h>
@@ -105,7 +107,8 @@ static error_t plan_parse(int key, char *arg, struct argp_state *state)
 static const struct argp plan_argp = {
 	.options = plan_options,
 	.parser = plan_parse,
-	.doc = "Shows the kernel memory a recording would use, before anything is created (MEM-1).",
+	.doc = "Shows the kernel memory a recording would use, before anything is created (MEM-1), "
+	       "and what unwind tables would take for the programs that run now, by a forecast.",
 };
 
 static void print_plan(const struct kernel_memory *m)
@@ -121,7 +124,40 @@ static void print_plan(const struct kernel_memory *m)
 	       text_bytes(m->budget_bytes, budget, sizeof(budget)));
 }
 
-static int print_json(const struct kernel_memory *m, const char *refused)
+static void print_running(const struct cli_plan_running *r, uint64_t limit)
+{
+	char tables[32], mappings[32], most[32];
+
+	printf("\nThe %u processes that run now map %u files with call frame information: tables "
+	       "of "
+	       "about %s if all were sampled and whole, mappings of %s at most. The limit is %s; "
+	       "beyond it, only what is sampled most is there (--table-memory).\n",
+	       r->processes, r->files, text_bytes(r->table_bytes, tables, sizeof(tables)),
+	       text_bytes(r->mapping_bytes, mappings, sizeof(mappings)),
+	       text_bytes(limit, most, sizeof(most)));
+	if (r->files_without)
+		printf("%u more files have none: their code is walked by frame pointers.\n",
+		       r->files_without);
+	if (r->processes_unreadable || r->files_unreadable)
+		printf("%u processes and %u files could not be read, and are not counted.\n",
+		       r->processes_unreadable, r->files_unreadable);
+	if (!r->is_complete)
+		printf("Not all answered in time: there are more than were counted.\n");
+}
+
+static json_t *json_running(const struct cli_plan_running *r, uint64_t limit)
+{
+	if (!r)
+		return json_null();
+	return json_pack("{s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:I,s:b}", "processes", (int)r->processes,
+			 "processes_unreadable", (int)r->processes_unreadable, "files",
+			 (int)r->files, "files_without", (int)r->files_without, "files_unreadable",
+			 (int)r->files_unreadable, "table_bytes", (json_int_t)r->table_bytes,
+			 "mapping_bytes", (json_int_t)r->mapping_bytes, "limit_bytes",
+			 (json_int_t)limit, "is_complete", r->is_complete);
+}
+
+static int print_json(const struct kernel_memory *m, const char *refused, json_t *running)
 {
 	json_t *maps = json_array(), *o;
 
@@ -131,9 +167,9 @@ static int print_json(const struct kernel_memory *m, const char *refused)
 						      "entries", (json_int_t)m->maps[i].entries,
 						      "planned_bytes", (json_int_t)m->maps[i].bytes,
 						      "purpose", m->maps[i].purpose));
-	o = json_pack("{s:I,s:I,s:o,s:s?}", "budget_bytes", (json_int_t)m->budget_bytes,
+	o = json_pack("{s:I,s:I,s:o,s:s?,s:o}", "budget_bytes", (json_int_t)m->budget_bytes,
 		      "planned_bytes", (json_int_t)m->planned_bytes, "maps", maps, "refused",
-		      refused);
+		      refused, "running", running);
 	if (!o || json_dumpf(o, stdout, JSON_COMPACT))
 		return AGENT_EXIT_FAILED;
 	json_decref(o);
@@ -143,9 +179,11 @@ static int print_json(const struct kernel_memory *m, const char *refused)
 
 int cli_plan(int argc, char **argv)
 {
+	struct cli_plan_running running = {0};
 	struct kernel_memory memory = {0};
 	struct parsed p = {0};
-	struct why why = {""};
+	struct why why = {""}, why_running = {""};
+	bool has_running;
 	int err, status;
 
 	kernel_options_init(&p.opt);
@@ -156,10 +194,18 @@ int cli_plan(int argc, char **argv)
 	if (kernel_options_check(&p.opt, &why))
 		return cli_usage_error("plan", "%s", why.text);
 	err = kernel_plan(&p.opt, &memory, &why);
+	has_running = p.opt.unwinder == FLY_UNWIND_TABLES;
+	if (has_running && cli_plan_running(&running, &why_running)) {
+		log_warn("what runs now is not known: %s", why_running.text);
+		has_running = false;
+	}
 	if (p.json)
-		print_json(&memory, err ? why.text : NULL);
+		print_json(&memory, err ? why.text : NULL,
+			   json_running(has_running ? &running : NULL, p.opt.table_bytes));
 	else
 		print_plan(&memory);
+	if (has_running && !p.json)
+		print_running(&running, p.opt.table_bytes);
 	if (err) {
 		log_error("%s", why.text);
 		return agent_exit_of(err);

@@ -16,6 +16,7 @@
 #include <linux/perf_event.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
@@ -283,6 +284,36 @@ static void check_task_storage(struct kernel_check *check)
 	judge_probe(check, create_task_storage(), "marks on tasks (-p, COMMAND)", "5.11");
 }
 
+/* A segment as unwind tables lie in: mapped here, and put into a map of maps. */
+static int create_segment(void)
+{
+	LIBBPF_OPTS(bpf_map_create_opts, mapped, .map_flags = BPF_F_MMAPABLE);
+	LIBBPF_OPTS(bpf_map_create_opts, options);
+	int inner = bpf_map_create(BPF_MAP_TYPE_ARRAY, "fly_probe", 4, FLY_BLOCK_BYTES, 1, &mapped);
+	uint32_t number = 0;
+	int fd, err = 0;
+	void *map;
+
+	if (inner < 0)
+		return -errno;
+	map = mmap(NULL, FLY_BLOCK_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, inner, 0);
+	options.inner_map_fd = (uint32_t)inner;
+	fd = bpf_map_create(BPF_MAP_TYPE_ARRAY_OF_MAPS, "fly_probe", 4, 4, 1, &options);
+	if (map == MAP_FAILED || fd < 0 || bpf_map_update_elem(fd, &number, &inner, BPF_ANY))
+		err = -errno;
+	if (map != MAP_FAILED)
+		munmap(map, FLY_BLOCK_BYTES);
+	close(inner);
+	if (err && fd >= 0)
+		close(fd);
+	return err ? err : fd;
+}
+
+static void check_tables(struct kernel_check *check)
+{
+	judge_probe(check, create_segment(), "maps of unwind tables", "5.5");
+}
+
 static int open_event(uint64_t config, bool has_build_id)
 {
 	struct perf_event_attr attr = {
@@ -494,6 +525,7 @@ static void check_memory(struct kernel_check *check)
 	char size[32];
 
 	kernel_options_init(&options);
+	options.unwinder = FLY_UNWIND_TABLES;
 	if (kernel_plan(&options, &memory, &why))
 		say(check, BLOCKER, "%.300s", why.text);
 	else
@@ -573,6 +605,7 @@ static const struct {
 	{"tracepoint_program", check_tracepoint_program, false},
 	{"ring", check_ring, false},
 	{"task_storage", check_task_storage, false},
+	{"tables", check_tables, false},
 	{"memory", check_memory, false},
 	{"perf_event_paranoid", check_paranoid, false},
 	{"perf_event_max_stack", check_max_stack, false},

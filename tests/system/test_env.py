@@ -59,12 +59,36 @@ def test_43_plan_for_many_cpus():
 
 def test_43_plan_does_not_follow_pid_max():
     before = Path("/proc/sys/kernel/pid_max").read_text()
-    first = plan()
+    first = plan()["maps"]
     try:
         Path("/proc/sys/kernel/pid_max").write_text("4194304")
-        assert plan() == first
+        assert plan()["maps"] == first
     finally:
         Path("/proc/sys/kernel/pid_max").write_text(before)
+
+
+def planned_alone(*programs):
+    """What plan says of the processes that run, in a PID namespace with those programs and itself."""
+    script = ("n=$1; shift; while [ $n -gt 0 ]; do \"$1\" 60000 >&2 & n=$((n-1)); "
+              "while [ \"$(readlink /proc/$!/exe)\" != \"$1\" ]; do :; done; shift; done; exec \"$@\"")
+    done = subprocess.run(["unshare", "-m", "-p", "-f", "--mount-proc", "sh", "-c", script, "sh", str(len(programs)),
+                           *map(str, programs), rig.FLYBALL, "plan", "--json"],
+                          capture_output=True, text=True, timeout=rig.PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["running"]
+
+
+def test_43_plan_forecasts_tables_of_what_runs(tmp_path, workloads):
+    """Each file once, whatever the number of processes, by the forecast that `flyball unwind` tells too."""
+    program = Path(shutil.copy(workloads / "brief20.nofp", tmp_path / "program"))
+    forecast = json.loads(rig.flyball("unwind", "--json", program).stdout)["forecast_bytes"]
+    none, one, three = planned_alone(), planned_alone(program), planned_alone(program, program, program)
+    assert none["is_complete"] and none["processes"] == 1 and none["table_bytes"] > 0, none
+    assert one["processes"] == 2 and three["processes"] == 4, (one, three)
+    assert three["files"] == one["files"] and three["table_bytes"] == one["table_bytes"], (one, three)
+    assert one["table_bytes"] - none["table_bytes"] >= forecast > 0, (none, one, forecast)
+    assert three["mapping_bytes"] > one["mapping_bytes"] > none["mapping_bytes"], (none, one, three)
+    assert plan("--unwind", "frame-pointers")["running"] is None
 
 
 def memory_hierarchy():
@@ -276,6 +300,7 @@ def test_52_doctor_agrees(tmp_path):
     assert fine.returncode == 0, fine.stderr
     checks = json.loads(fine.stdout)
     assert checks["can_run"] and checks["checks"]
+    assert {c["name"]: c["level"] for c in checks["checks"]}["tables"] == "fine"
     assert all(c["text"] and c["text"].rstrip()[-1] in ".!)" or len(c["text"]) < 320 for c in checks["checks"])
     broken = in_namespace("mount --bind /dev/null /sys/kernel/btf/vmlinux; exec \"$@\"", "doctor", "--json")
     assert broken.returncode == 3

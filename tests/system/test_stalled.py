@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that run from a file system which stops answering: one deadline, one reason, nothing else."""
 
+import json
 import os
 import signal
 import subprocess
@@ -70,3 +71,12 @@ def test_stalled_file_found_by_the_whole_machine_scan(stalled, tmp_path, targets
     assert recorder.pprof.by("pid")[target.pid] > 0
     leaves = recorder.folded.leaves("npdeep")
     assert leaves["leaf_spin"] >= 0.9 * sum(ns for leaf, ns in leaves.items() if leaf) > 0, recorder.why()
+
+
+@pytest.mark.parametrize("stalled", ["open"], indirect=True)
+def test_plan_waits_for_a_stalled_file_no_longer_than_its_deadline(stalled):
+    asked = time.monotonic()
+    done = rig.flyball("plan", "--json")
+    assert time.monotonic() - asked < 8 and done.returncode == 0, done.stderr
+    running = json.loads(done.stdout)["running"]
+    assert not running["is_complete"] and running["processes"] > 0, running
