@@ -42,7 +42,7 @@
 
 /* fly_rule.cfa: the canonical frame address. SP and FP are the frame's own, and so is the table's
  * tracked register while it is known; any other register is known only in the innermost frame and
- * in one interrupted by a signal. */
+ * in one interrupted by a signal, and one that calls may destroy in the next caller as well. */
 enum fly_cfa {
 	FLY_CFA_NONE,	     /* nothing is known of this address: no CFI covers it */
 	FLY_CFA_REG,	     /* reg + offset */

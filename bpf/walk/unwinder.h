@@ -45,6 +45,7 @@
 #define FLY_KNOWS_TRACKED 0x4u	/* tracked is the table's tracked register */
 #define FLY_LOST_FP	  0x8u	/* walk.fp means nothing */
 #define FLY_IS_BY_FP	  0x10u /* the frame was found through a frame pointer */
+#define FLY_KEEPS_REGS	  0x20u /* regs[] are those of the frame that this one called */
 
 #define FLY_CHECKED 8 /* a power of two */
 
@@ -239,6 +240,8 @@ FLY_UNWIND_PART int fly_unwind_find(FLY_ROWS_SPACE space, struct fly_unwind *u)
 	return found;
 }
 
+/* A register that calls may destroy holds a CFA across one only where the callee is known to leave
+ * it alone: assembler that calls its own (aesni_gcm_encrypt). So its value is still there. */
 static inline int fly_unwind_register(const struct fly_unwind *u, __u32 reg, __u64 *ret)
 {
 	if (reg == FLY_ARCH_SP)
@@ -249,6 +252,8 @@ static inline int fly_unwind_register(const struct fly_unwind *u, __u32 reg, __u
 		*ret = u->regs[reg & (FLY_ARCH_REGS - 1)];
 	else if (u->flags & FLY_KNOWS_TRACKED && reg == u->tracked_reg)
 		*ret = u->tracked;
+	else if (u->flags & FLY_KEEPS_REGS && fly_arch_is_scratch(reg))
+		*ret = u->regs[reg & (FLY_ARCH_REGS - 1)];
 	else
 		return 0;
 	return reg != FLY_ARCH_FP || !(u->flags & FLY_LOST_FP);
@@ -349,6 +354,9 @@ FLY_UNWIND_PART int fly_unwind_registers(struct fly_unwind *u)
 	}
 	if (fly_unwind_follow(u) || fly_unwind_load(u, ra_at))
 		return fly_unwind_cut(u, FLY_CUT_USER_PAGE_ABSENT);
+	u->flags &= ~FLY_KEEPS_REGS;
+	if (u->flags & FLY_KNOWS_REGS)
+		u->flags |= FLY_KEEPS_REGS;
 	u->flags &= ~(FLY_KNOWS_REGS | FLY_IS_EXACT | FLY_IS_BY_FP);
 	u->walk.sp = u->cfa;
 	if (!u->walk.pc)

@@ -22,6 +22,12 @@ struct fly_arch_context {
 /* From the stack pointer in the restorer, which is at the ucontext. */
 #define FLY_ARCH_CONTEXT_OFFSET 40ULL
 
+/* Calls may destroy it: all but rbx, rbp, rsp, r12 to r15. */
+static inline int fly_arch_is_scratch(__u32 reg)
+{
+	return 0x0f37u >> (reg & (FLY_ARCH_REGS - 1)) & 1;
+}
+
 /* False when the instruction before an address is known not to be the one that enters the kernel.
  */
 static inline int fly_arch_is_behind_syscall(__u64 pc)

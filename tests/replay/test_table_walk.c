@@ -252,6 +252,26 @@ static void table_walk__a_register_of_a_caller__is_not_known(void **state)
 	expect(2, AT(1) + 9, false, FLY_CUT_UNWIND_UNSUPPORTED);
 }
 
+/* Assembler that calls its own: what the callee leaves alone is still there, for one call. */
+static void table_walk__a_scratch_register__is_known_in_the_next_caller(void **state)
+{
+	const struct fly_rule by_rax = {
+		.cfa = FLY_CFA_REG, .cfa_reg = 0, .offset = 8, .ra_words = -1};
+	const struct fly_rule rules[] = {by_sp(8), by_rax, by_rax, stop};
+
+	(void)state;
+	place(rules, 4, 0, 1);
+	thread.pc = AT(0);
+	thread.regs[0] = STACK + 128;
+	put(0, AT(1) + 9);
+	put(128, AT(3) + 1);
+	walk();
+	expect(3, AT(3) + 1, true, 0);
+	put(128, AT(2) + 1);
+	walk();
+	expect(3, AT(2) + 1, false, FLY_CUT_UNWIND_UNSUPPORTED);
+}
+
 static void table_walk__no_mapping__is_no_frame(void **state)
 {
 	const struct fly_rule rules[] = {by_sp(8)};
@@ -376,6 +396,7 @@ int main(void)
 		T(table_walk__a_tracked_register__is_known_in_callers),
 		T(table_walk__a_frame_pointer_of_0__ends_the_chain),
 		T(table_walk__a_register_of_a_caller__is_not_known),
+		T(table_walk__a_scratch_register__is_known_in_the_next_caller),
 		T(table_walk__no_mapping__is_no_frame),
 		T(table_walk__no_table__is_told),
 		T(table_walk__an_absent_page__is_told_with_its_number),
