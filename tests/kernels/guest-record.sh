@@ -3,7 +3,8 @@
 #
 # Guest script: what flyball must do on every kernel it supports. Leaves in $RESULT, for each step,
 # STEP.status (exit status), STEP.err (stderr) and its output; test_kernels.py judges them, so this
-# script exits 0 whatever flyball did. Wants flyball, flyball-opener, flyball-reader, guest-split.
+# script exits 0 whatever flyball did. Wants flyball, flyball-opener, flyball-reader, guest-split and two
+# programs of tests/unwind.
 
 # step NAME SECONDS COMMAND...: runs a command under a time limit (then its status is 124 or more).
 step() {
@@ -30,4 +31,10 @@ guest-split 4 /dev/null &
 split=$!
 step node 120 flyball record -a -d 5 -F 99 --json -o "$RESULT/node.folded"
 kill "$dd" "$split"
+
+# Programs without frame pointers whose stacks have known answers.
+for family in O2-pie-gcc-nofp-cet O2-static-clang-nofp-nocet; do
+	step "family.$family" 200 flyball record -F 99 --json -o "$RESULT/family.$family.folded" -- \
+		"family.$family" -w 300 -n 30
+done
 exit 0

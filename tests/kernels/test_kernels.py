@@ -11,15 +11,19 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "system"))
+import chains  # noqa: E402
 BUILD = Path(os.environ.get("FLYBALL_BUILD", HERE.parents[1] / "build"))
 KERNELS = ["6.1", "6.12"]
 BINARIES = ["flyball", "flyball-opener", "flyball-reader"]
 HZ = 99
+FAMILIES = ["O2-pie-gcc-nofp-cet", "O2-static-clang-nofp-nocet"]
 SHARES = {"work_a": 0.60, "work_b": 0.30, "work_c": 0.10}
 
 
@@ -99,7 +103,11 @@ def recorded(kernel, compiled, out):
         if not binary.exists():
             pytest.fail(f"{binary} is not built: run scripts/quickstart or meson first.",
                         pytrace=False)
-    return Guest(kernel, "guest-record.sh", [*binaries, compiled("guest-split")], out / "record")
+    split = compiled("guest-split")
+    for family in FAMILIES:
+        subprocess.run([HERE.parent / "unwind" / "build", split.parent, "one", family], check=True)
+    families = [split.parent / f"family.{family}" for family in FAMILIES]
+    return Guest(kernel, "guest-record.sh", [*binaries, split, *families], out / "record")
 
 
 def assert_ledger_exact(on_cpu):
@@ -208,3 +216,20 @@ def test_kernels__kernel_frames__are_named(recorded):
 
 def test_kernels__node__shows_both_programs(recorded):
     assert {"dd", "guest-split"} <= {comm for comm, _, _ in recorded.stacks("node")}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_kernels__unwinding__is_whole(recorded, family):
+    """Chains of the corpus's main programs, root to leaf, and the deep recursion among them. An emulated CPU may
+    need more than a walk's time for the deepest; then they are cut, and say so."""
+    status, said = recorded.step(f"family.{family}")
+    assert status == 0, said
+    judge, verdict = chains.family_chains(family), chains.Verdict()
+    for comm, frames, ns in recorded.stacks(f"family.{family}"):
+        user = [f for f in frames if not f.endswith("_[k]") and not (f.startswith("[") and f.endswith("]"))]
+        cut = next((f for f in frames if f.startswith(("[incomplete", "[truncated"))), "")
+        if comm.startswith("family") and user and "time_budget" not in cut:
+            verdict.add(*judge.judge(user, bool(cut)), user, cut, ns // (10**9 // HZ))
+    whole, every = verdict.share()
+    assert not verdict.wrong and whole >= 0.99 * every > 50, verdict.text()
+    assert ("whole", "deep") in verdict.counts, verdict.text()
