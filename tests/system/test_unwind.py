@@ -138,6 +138,16 @@ def test_libraries_that_come_and_go_at_once(tmp_path, corpus):
     assert not verdict.wrong and sum(verdict.counts.values()) > 0, f"{verdict.text()}\n{recorder.why()}"
 
 
+def test_nobody_of_the_corpus_outlives_its_program(targets, corpus):
+    target = targets.start(corpus / f"family.{WHERE}", "-n", 1000000, "clone")
+    children = Path(f"/proc/{target.pid}/task/{target.pid}/children")
+    child = int(rig.wait_for(children.read_text, "a child").split()[0])
+    rig.is_burning(child)
+    target.kill()
+    target.wait()
+    rig.wait_for(lambda: not Path(f"/proc/{child}").exists(), "the end of the child")
+
+
 # ------------------------------------------------------------------------------------ where it lies
 
 

@@ -21,6 +21,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <ucontext.h>
@@ -380,6 +381,13 @@ NOINLINE void *u_thread(void *arg)
 	return NULL;
 }
 
+/* In a child: nobody is left when the program is ended. */
+static void u_die_with(pid_t parent)
+{
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent)
+		_exit(1);
+}
+
 NOINLINE void u_vfork(void)
 {
 	pid_t pid = vfork();
@@ -394,7 +402,7 @@ NOINLINE void u_vfork(void)
 
 NOINLINE int u_clone(void *arg)
 {
-	(void)arg;
+	u_die_with(*(const pid_t *)arg);
 	u_each(u_plain);
 	return 0;
 }
@@ -410,9 +418,10 @@ static void u_start_thread(void)
 static void u_start_clone(void)
 {
 	static _Alignas(16) char stack[1 << 16];
+	pid_t self = getpid(), pid;
 	int status;
-	pid_t pid = clone(u_clone, stack + sizeof(stack), CLONE_VM | SIGCHLD, NULL);
 
+	pid = clone(u_clone, stack + sizeof(stack), CLONE_VM | SIGCHLD, &self);
 	CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
 }
 
