@@ -382,10 +382,11 @@ NOINLINE void *u_thread(void *arg)
 }
 
 /* In a child: nobody is left when the program is ended. */
-static void u_die_with(pid_t parent)
+NOINLINE void u_die_with(pid_t parent)
 {
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent)
 		_exit(1);
+	AFTER();
 }
 
 NOINLINE void u_vfork(void)
