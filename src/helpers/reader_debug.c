@@ -151,8 +151,11 @@ int reader_fetched_open(int fd, const uint8_t *build_id, size_t build_id_len, st
 			struct why *why)
 {
 	const struct elf_info *info;
-	int err = fd < 0 ? why_set(why, -EBADMSG, "no descriptor came with the job")
-			 : elf_open(fd, ret, why);
+	int err;
+
+	*ret = NULL;
+	err = fd < 0 ? why_set(why, -EBADMSG, "no descriptor came with the job")
+		     : elf_open(fd, ret, why);
 
 	if (err)
 		return err;
