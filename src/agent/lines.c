@@ -138,6 +138,14 @@ static void set_lines(struct lines *lines, const struct wanted *w, const struct 
 	profile_location_lines(lines->opt.profile, w->location, rows, n);
 }
 
+/* The first count of its items are to be asked for once more. */
+static void add_again(const struct batch *batch, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		lines_add(batch->lines, batch->items[i].file, batch->items[i].location,
+			  batch->items[i].address);
+}
+
 /* Items and answer are both by address; several items may share one. */
 static void batch_answer(struct batch *batch, const struct helpers_result *result)
 {
@@ -165,16 +173,7 @@ static void batch_answer(struct batch *batch, const struct helpers_result *resul
 		return;
 	if (state && (late == batch->count || ++state->cuts >= CUT_MAX))
 		state->reason = FLY_UNNAMED_LINES_TIME;
-	for (size_t i = 0; i < late; i++)
-		lines_add(lines, batch->items[i].file, batch->items[i].location,
-			  batch->items[i].address);
-}
-
-static void add_again(struct batch *batch)
-{
-	for (size_t i = 0; i < batch->count; i++)
-		lines_add(batch->lines, batch->items[i].file, batch->items[i].location,
-			  batch->items[i].address);
+	add_again(batch, late);
 }
 
 /* False: there is nowhere else. */
@@ -189,7 +188,8 @@ static bool look_elsewhere(struct file_state *state)
 /* True when its frames would say more with the supplement that the answer tells of. */
 static bool learn_supplement(struct file_state *state, const char *text)
 {
-	if (!state || !text || !*text || state->supplement)
+	/* What came from a server is asked without one. */
+	if (!state || !text || !*text || state->supplement || state->source == FETCHED)
 		return false;
 	state->supplement = mem_copy_string(MEM_AGENT, text);
 	if (state->source == OWN)
@@ -208,11 +208,11 @@ static void batch_done(void *ctx, const struct helpers_result *result)
 	DL_DELETE(lines->in_flight, batch);
 	if (!result->err) {
 		if (learn_supplement(state, result->supplement))
-			add_again(batch);
+			add_again(batch, batch->count);
 		else
 			batch_answer(batch, result);
 	} else if (result->err == -ENOENT && state && look_elsewhere(state)) {
-		add_again(batch);
+		add_again(batch, batch->count);
 	} else {
 		if (result->err == -ECANCELED)
 			reason = FLY_UNNAMED_LINES_TIME;
@@ -255,8 +255,7 @@ static size_t ask_batch(struct lines *lines, const struct wanted *items, size_t 
 	size_t take = count < HELPERS_LINES_MAX ? count : HELPERS_LINES_MAX;
 	struct file_state *state = state_of(lines, items->file);
 	struct batch *batch = mem_alloc(MEM_AGENT, sizeof(*batch) + take * sizeof(batch->items[0]));
-
-	int err = -ENOMEM;
+	int err;
 
 	if (!batch || !state) {
 		mem_free(MEM_AGENT, batch);

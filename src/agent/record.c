@@ -755,8 +755,7 @@ static int finish(struct recording *r)
 
 static void recording_done(struct recording *r)
 {
-	/* What is asked of the helpers is answered by now; answers may still go to kernel memory.
-	 */
+	/* Helpers first: their answers may still go to kernel memory. */
 	helpers_stop(r->helpers);
 	kernel_close(r->kernel);
 	helpers_fetch_stop(r->fetch);

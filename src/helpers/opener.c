@@ -94,12 +94,27 @@ static void pass(const struct wire_request *r, const void *rest, size_t rest_byt
 		ack(r, WIRE_ACK_BUSY, NULL);
 }
 
+/* Puts those of descriptors that are there side by side, and says in r which they are. */
+static size_t gather(struct wire_request *r, const int *descriptors, size_t max, int *fds)
+{
+	size_t count = 0;
+
+	r->files = 0;
+	for (size_t i = 0; i < max; i++) {
+		if (descriptors[i] < 0)
+			continue;
+		r->files |= 1U << i;
+		fds[count++] = descriptors[i];
+	}
+	return count;
+}
+
 static void serve_scan(const struct wire_request *request)
 {
 	struct wire_request r = *request;
 	struct opener_process process;
 	int fds[WIRE_FILES_MAX];
-	size_t count = 0;
+	size_t count;
 	struct why why;
 	int err = opener_process_open(r.tgid, &process, &why);
 
@@ -107,14 +122,8 @@ static void serve_scan(const struct wire_request *request)
 		ack_failure(&r, err, &why);
 		return;
 	}
-	r.files = 0;
 	r.mount_namespace = process.mount_namespace;
-	for (size_t i = 0; i < WIRE_FILES_MAX; i++) {
-		if (process.fds[i] < 0)
-			continue;
-		r.files |= 1U << i;
-		fds[count++] = process.fds[i];
-	}
+	count = gather(&r, process.fds, WIRE_FILES_MAX, fds);
 	ack(&r, WIRE_ACK_PASSED, NULL);
 	pass(&r, NULL, 0, process.exe, fds, count);
 	opener_process_close(&process);
@@ -125,7 +134,7 @@ static void serve_context(const struct wire_request *request)
 	struct wire_request r = *request;
 	struct opener_memory memory;
 	int fds[OPENER_MEMORY_FILES];
-	size_t count = 0;
+	size_t count;
 	struct why why;
 	int err = opener_memory_open(&r, &memory, &why);
 
@@ -133,13 +142,7 @@ static void serve_context(const struct wire_request *request)
 		ack_failure(&r, err, &why);
 		return;
 	}
-	r.files = 0;
-	for (size_t i = 0; i < OPENER_MEMORY_FILES; i++) {
-		if (memory.fds[i] < 0)
-			continue;
-		r.files |= 1U << i;
-		fds[count++] = memory.fds[i];
-	}
+	count = gather(&r, memory.fds, OPENER_MEMORY_FILES, fds);
 	ack(&r, WIRE_ACK_PASSED, NULL);
 	pass(&r, NULL, 0, memory.exe, fds, count);
 	opener_memory_close(&memory);

@@ -408,6 +408,15 @@ static uint32_t mount_namespace(int process)
 	return strncmp(link, "mnt:[", 5) ? 0 : (uint32_t)strtoul(link + 5, NULL, 10);
 }
 
+static void close_all(int *fds, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (fds[i] >= 0)
+			close(fds[i]);
+		fds[i] = -1;
+	}
+}
+
 int opener_process_open(uint32_t tgid, struct opener_process *ret, struct why *why)
 {
 	static const char *const names[] = {"stat", "status", "cgroup", "maps"};
@@ -438,20 +447,12 @@ int opener_process_open(uint32_t tgid, struct opener_process *ret, struct why *w
 
 void opener_process_close(struct opener_process *process)
 {
-	for (size_t i = 0; i < WIRE_FILES_MAX; i++) {
-		if (process->fds[i] >= 0)
-			close(process->fds[i]);
-		process->fds[i] = -1;
-	}
+	close_all(process->fds, ARRAY_SIZE(process->fds));
 }
 
 void opener_memory_close(struct opener_memory *memory)
 {
-	for (size_t i = 0; i < OPENER_MEMORY_FILES; i++) {
-		if (memory->fds[i] >= 0)
-			close(memory->fds[i]);
-		memory->fds[i] = -1;
-	}
+	close_all(memory->fds, ARRAY_SIZE(memory->fds));
 }
 
 int opener_memory_open(const struct wire_request *request, struct opener_memory *ret,
