@@ -352,6 +352,11 @@ size_t debugfiles_left(const struct debugfiles *d, uint64_t now_ns)
 	return d->asking + open + (d->end_ns && now_ns >= d->end_ns ? 0 : d->waiting);
 }
 
+size_t debugfiles_requests(const struct debugfiles *d)
+{
+	return d->asking + d->waiting;
+}
+
 void debugfiles_finish(struct debugfiles *d)
 {
 	for (struct debug_file *f = d->files; f; f = f->hh.next) {

@@ -353,6 +353,11 @@ size_t jit_left(const struct jit *jit)
 	return jit->in_flight + open;
 }
 
+size_t jit_requests(const struct jit *jit)
+{
+	return jit->in_flight;
+}
+
 void jit_finish(struct jit *jit)
 {
 	struct code *code, *next;

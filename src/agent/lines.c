@@ -316,6 +316,11 @@ size_t lines_left(const struct lines *lines)
 	return lines->count + lines->asked;
 }
 
+size_t lines_requests(const struct lines *lines)
+{
+	return lines->asked;
+}
+
 void lines_finish(struct lines *lines)
 {
 	for (size_t i = 0; i < lines->count; i++)

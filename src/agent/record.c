@@ -25,17 +25,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define POLL_MS		   100
-#define ASK_EVERY_NS	   500000000ULL
-#define COST_EVERY_NS	   500000000ULL
-#define SETTLE_DEADLINE_NS 500000000ULL
-#define NAME_DEADLINE_NS   5000000000ULL
-#define FETCH_DEADLINE_NS  2000000000ULL /* for debuginfod, once the recording is over */
-#define LINE_DEADLINE_NS   1500000000ULL
-#define LINES_EVERY_NS	   3000000000ULL
-_Static_assert(SETTLE_DEADLINE_NS + NAME_DEADLINE_NS + LINE_DEADLINE_NS ==
-		       AGENT_NAMING_MAX_S * 1000000000ULL,
-	       "agent: the deadline that users are told is another");
+#define POLL_MS		    100
+#define COST_EVERY_NS	    500000000ULL
 #define COMMAND_DEADLINE_NS 5000000000ULL
 #define CLOCK_STEP_NS	    5000000
 
@@ -47,13 +38,8 @@ struct recording {
 	struct helpers *helpers;
 	struct process_tracker *tracker;
 	struct spans *spans;
-	struct profile *profile;
-	struct naming *naming;
+	struct window *window;
 	struct helpers_fetch *fetch;
-	struct debugfiles *debugfiles;
-	struct lines *lines;
-	struct jit *jit;
-	struct intake *intake;
 	struct unwinding *unwinding;
 	struct kernel *kernel;
 	struct command command;
@@ -66,7 +52,7 @@ struct recording {
 	size_t pids_left;
 	uint64_t start_ns, start_realtime_ns;
 	int64_t realtime_offset_ns;
-	uint64_t next_ask_ns, next_lines_ns, next_cost_ns, next_progress_ns;
+	uint64_t next_cost_ns, next_progress_ns;
 	int exit_status; /* of the command; -1: not ended */
 	int end_signal;	 /* that ended the recording, 0: none */
 	bool is_over, ended_command, signal_from_terminal;
@@ -172,47 +158,30 @@ static void process_changed(void *ctx, uint32_t tgid, enum process_change change
 
 static int make_parts(struct recording *r, struct why *why)
 {
-	struct profile_options profile = {
-		.period_ns = 1000000000ULL / r->opt->kernel.hz,
-		.command_line = r->opt->command_line,
-	};
+	const struct agent_record_options *opt = r->opt;
 	struct process_options process = {.helpers = r->helpers,
-					  .no_files = r->opt->no_symbols,
+					  .no_files = opt->no_symbols,
 					  .changed = process_changed,
 					  .changed_ctx = r};
 	struct spans_options spans = {.kernel = r->kernel, .helpers = r->helpers};
-	struct naming_options naming = {.helpers = r->helpers, .no_symbols = r->opt->no_symbols};
-	struct debugfiles_options debug = {.helpers = r->helpers, .fetch = r->fetch};
-	struct jit_options jit = {.helpers = r->helpers, .no_symbols = r->opt->no_symbols};
-	struct lines_options lines = {.helpers = r->opt->no_inlines ? NULL : r->helpers};
-	struct intake_options intake = {.depth = (uint16_t)r->opt->kernel.depth,
-					.unwinding = r->unwinding};
+	struct window_options window = {
+		.helpers = r->helpers,
+		.fetch = r->fetch,
+		.unwinding = r->unwinding,
+		.period_ns = 1000000000ULL / opt->kernel.hz,
+		.command_line = opt->command_line,
+		.realtime_offset_ns = r->realtime_offset_ns,
+		.depth = (uint16_t)opt->kernel.depth,
+		.no_symbols = opt->no_symbols,
+		.no_inlines = opt->no_inlines,
+	};
 
-	if (process_tracker_new(&process, &r->tracker) || profile_new(&profile, &r->profile))
+	if (process_tracker_new(&process, &r->tracker) || spans_new(&spans, &r->spans))
 		return why_set(why, -ENOMEM, "out of memory");
 	unwinding_follow(r->unwinding, r->tracker);
-	naming.tracker = debug.tracker = jit.tracker = intake.tracker = r->tracker;
-	naming.profile = debug.profile = jit.profile = intake.profile = r->profile;
-	intake.realtime_offset_ns = r->realtime_offset_ns;
-	if (debugfiles_new(&debug, &r->debugfiles))
-		return why_set(why, -ENOMEM, "out of memory");
-	naming.debugfiles = r->debugfiles;
-	lines.tracker = r->tracker;
-	lines.profile = r->profile;
-	lines.debugfiles = r->debugfiles;
-	if (lines_new(&lines, &r->lines))
-		return why_set(why, -ENOMEM, "out of memory");
-	naming.lines = r->lines;
-	if (naming_new(&naming, &r->naming))
-		return why_set(why, -ENOMEM, "out of memory");
-	intake.naming = jit.naming = r->naming;
-	if (jit_new(&jit, &r->jit))
-		return why_set(why, -ENOMEM, "out of memory");
-	intake.jit = r->jit;
-	if (spans_new(&spans, &r->spans))
-		return why_set(why, -ENOMEM, "out of memory");
-	intake.spans = r->spans;
-	if (intake_new(&intake, &r->intake))
+	window.tracker = r->tracker;
+	window.spans = r->spans;
+	if (window_new(&window, &r->window))
 		return why_set(why, -ENOMEM, "out of memory");
 	return 0;
 }
@@ -444,7 +413,7 @@ static void print_progress(struct recording *r, uint64_t now)
 	if (now < r->next_progress_ns || r->opt->command || !isatty(STDERR_FILENO))
 		return;
 	r->next_progress_ns = now + 500000000ULL;
-	intake_counts_get(r->intake, &counts);
+	intake_counts_get(r->window->intake, &counts);
 	fprintf(stderr, "\rrecording: %.0f s", (double)(now - r->start_ns) / 1e9);
 	if (r->opt->duration_ns)
 		fprintf(stderr, " of %.0f s", (double)r->opt->duration_ns / 1e9);
@@ -462,27 +431,17 @@ static void poll_helpers(struct recording *r)
 	helpers_poll(r->helpers);
 	if (r->fetch)
 		helpers_fetch_poll(r->fetch);
-	debugfiles_poll(r->debugfiles);
 }
 
 /* One turn: everything that is due now. */
 static void turn(struct recording *r, uint64_t now, bool is_final)
 {
-	kernel_poll(r->kernel, is_final, intake_event, r->intake);
+	kernel_poll(r->kernel, is_final, intake_event, r->window->intake);
 	poll_helpers(r);
 	process_tick(r->tracker, now);
-	intake_flush(r->intake, now, false);
+	window_step(r->window, now);
 	unwinding_step(r->unwinding, now);
-	if (now >= r->next_ask_ns) {
-		r->next_ask_ns = now + ASK_EVERY_NS;
-		naming_ask(r->naming);
-	}
-	jit_ask(r->jit, now);
 	spans_step(r->spans, now);
-	if (now >= r->next_lines_ns) {
-		r->next_lines_ns = now + LINES_EVERY_NS;
-		lines_ask(r->lines);
-	}
 	if (now >= r->next_cost_ns) {
 		r->next_cost_ns = now + COST_EVERY_NS;
 		look_at_cgroup(r);
@@ -528,40 +487,19 @@ static void loop(struct recording *r)
 
 /* ---------------------------------------------------------------- end */
 
-static size_t samples_left(const struct recording *r)
+static void settle(struct recording *r)
 {
-	return intake_waiting(r->intake);
-}
+	uint64_t now = clock_monotonic_ns();
 
-static size_t names_left(const struct recording *r)
-{
-	return naming_pending(r->naming) + naming_blocked(r->naming) + jit_left(r->jit) +
-	       debugfiles_left(r->debugfiles, clock_monotonic_ns());
-}
-
-static size_t places_left(const struct recording *r)
-{
-	return lines_left(r->lines);
-}
-
-static void settle(struct recording *r, size_t (*left)(const struct recording *),
-		   uint64_t deadline_ns)
-{
-	uint64_t end = clock_monotonic_ns() + deadline_ns, now;
-
-	while (left(r) && (now = clock_monotonic_ns()) < end) {
+	window_end(r->window, now);
+	while (!window_settle(r->window, now)) {
 		struct epoll_event events[4];
 
 		if (epoll_wait(r->epoll_fd, events, ARRAY_SIZE(events), 10) < 0 && errno != EINTR)
-			return;
+			log_debug("settle: %s", strerror(errno));
 		poll_helpers(r);
+		now = clock_monotonic_ns();
 		process_tick(r->tracker, now);
-		intake_flush(r->intake, now, false);
-		naming_ask(r->naming);
-		jit_ask(r->jit, now);
-		/* What was asked before may have left some open. */
-		if (left == places_left)
-			lines_ask(r->lines);
 	}
 }
 
@@ -606,7 +544,7 @@ static int close_ledger(struct recording *r, struct why *why)
 	if (err)
 		return why_set(why, err, "the kernel's counters cannot be read: %s",
 			       strerror(-err));
-	intake_counts_get(r->intake, &counts);
+	intake_counts_get(r->window->intake, &counts);
 	l->ticks = k->ticks;
 	l->idle = k->idle;
 	l->filtered = k->filtered;
@@ -633,29 +571,11 @@ static void check_clock(const struct recording *r)
 			 (double)moved / 1e9);
 }
 
-static void finish_samples(struct recording *r)
-{
-	turn(r, clock_monotonic_ns(), true);
-	settle(r, samples_left, SETTLE_DEADLINE_NS);
-	intake_flush(r->intake, clock_monotonic_ns(), true);
-	naming_ask(r->naming);
-	jit_end(r->jit);
-	debugfiles_end(r->debugfiles, clock_monotonic_ns() + FETCH_DEADLINE_NS);
-	settle(r, names_left, NAME_DEADLINE_NS);
-	jit_finish(r->jit);
-	debugfiles_finish(r->debugfiles);
-	lines_ask(r->lines);
-	settle(r, places_left, LINE_DEADLINE_NS);
-	lines_finish(r->lines);
-	naming_finish(r->naming);
-	intake_refresh(r->intake);
-}
-
 /* Each failure is said; a file counts as written only when it is whole and has its name. */
 static int write_one(struct recording *r, struct output *out)
 {
 	struct why why = {""};
-	int err = output_write(out, r->profile, r->opt->per_thread, &why);
+	int err = output_write(out, r->window->profile, r->opt->per_thread, &why);
 
 	if (err)
 		log_error("%s", why.text);
@@ -685,7 +605,7 @@ static void report(const struct recording *r, const struct helpers_stats *helper
 	struct spans_stats spans;
 	struct summary s = {
 		.options = r->opt,
-		.profile = r->profile,
+		.profile = r->window->profile,
 		.run = &r->run,
 		.kernel_ledger = &r->kernel_ledger,
 		.memory = &r->memory,
@@ -720,7 +640,8 @@ static int finish(struct recording *r)
 	arm_give_up();
 	end_progress(r);
 	end_command(r);
-	finish_samples(r);
+	turn(r, clock_monotonic_ns(), true);
+	settle(r);
 	err = close_ledger(r, &why);
 	r->run.start_realtime_ns = r->start_realtime_ns;
 	r->run.hz = r->opt->kernel.hz;
@@ -731,7 +652,7 @@ static int finish(struct recording *r)
 	r->run.own_user_ns = r->cost.own_user_ns;
 	r->run.own_system_ns = r->cost.own_system_ns;
 	r->run.bpf_run_ns = (int64_t)r->kernel_ledger.run_ns;
-	profile_run_set(r->profile, &r->run);
+	profile_run_set(r->window->profile, &r->run);
 	check_clock(r);
 	if (!err)
 		err = write_outputs(r) ? AGENT_EXIT_FAILED : 0;
@@ -759,15 +680,10 @@ static void recording_done(struct recording *r)
 	helpers_stop(r->helpers);
 	kernel_close(r->kernel);
 	helpers_fetch_stop(r->fetch);
-	debugfiles_free(r->debugfiles);
-	intake_free(r->intake);
-	jit_free(r->jit);
-	naming_free(r->naming);
-	lines_free(r->lines);
+	window_free(r->window);
 	process_tracker_free(r->tracker);
 	spans_free(r->spans);
 	unwinding_free(r->unwinding);
-	profile_free(r->profile);
 	for (size_t i = 0; i < r->output_count; i++)
 		output_abandon(r->outputs[i]);
 	for (size_t i = 0; i < r->opt->pid_count; i++) {

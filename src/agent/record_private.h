@@ -16,6 +16,7 @@ struct jit;
 struct lines;
 struct naming;
 struct spans;
+struct window;
 
 /* ---------------------------------------------------------------- unwinding_kernel.c */
 /* With FLY_UNWIND_TABLES. */
@@ -98,6 +99,8 @@ void debugfiles_end(struct debugfiles *d, uint64_t end_ns);
 int debugfiles_fetched(const struct debugfiles *d, int32_t file);
 /* How many answers are worth waiting for. */
 size_t debugfiles_left(const struct debugfiles *d, uint64_t now_ns);
+/* Requests that will still be answered. */
+size_t debugfiles_requests(const struct debugfiles *d);
 /* Reasons for what is still open. */
 void debugfiles_finish(struct debugfiles *d);
 
@@ -120,6 +123,8 @@ void jit_ask(struct jit *jit, uint64_t now_ns);
 void jit_end(struct jit *jit);
 /* Looks under way and, after jit_end, those still to be made. */
 size_t jit_left(const struct jit *jit);
+/* Requests that will still be answered. */
+size_t jit_requests(const struct jit *jit);
 /* Reasons for what has no name. */
 void jit_finish(struct jit *jit);
 
@@ -142,6 +147,8 @@ void lines_link(struct lines *lines, int32_t file, const char *link);
 void lines_ask(struct lines *lines);
 /* Locations without answer. */
 size_t lines_left(const struct lines *lines);
+/* Locations in requests that will still be answered. */
+size_t lines_requests(const struct lines *lines);
 /* No more answers count. */
 void lines_finish(struct lines *lines);
 
@@ -166,6 +173,44 @@ void spans_step(struct spans *s, uint64_t now_ns);
 /* Its service.name; "": it says none. s may be NULL. */
 const char *spans_service(const struct spans *s, uint32_t tgid, uint64_t start_ns);
 void spans_stats_get(const struct spans *s, struct spans_stats *ret);
+
+/* ---------------------------------------------------------------- window.c: a stretch of time */
+struct window_options {
+	struct process_tracker *tracker;
+	struct helpers *helpers;
+	struct helpers_fetch *fetch; /* NULL: no debuginfod */
+	struct unwinding *unwinding; /* NULL: frame pointers alone */
+	struct spans *spans;
+	size_t max_bytes; /* of its profile; 0: profile.h's default */
+	uint64_t period_ns;
+	const char *command_line;
+	int64_t realtime_offset_ns; /* one for the whole window: timestamps never leave it */
+	uint16_t depth;
+	bool no_symbols, no_inlines;
+};
+enum window_stage { WINDOW_OPEN, WINDOW_SAMPLES, WINDOW_NAMES, WINDOW_LINES, WINDOW_COMPLETE };
+struct window {
+	struct profile *profile;
+	struct naming *naming;
+	struct debugfiles *debugfiles;
+	struct lines *lines;
+	struct jit *jit;
+	struct intake *intake; /* for kernel_poll: intake_event */
+	enum window_stage stage;
+	uint64_t stage_end_ns, next_ask_ns, next_lines_ns;
+};
+int window_new(const struct window_options *options, struct window **ret);
+/* With window_requests 0, or after helpers_stop and helpers_fetch_stop: answers come until then. */
+void window_free(struct window *w);
+/* Asks for what is due, while it is open. After each poll. */
+void window_step(struct window *w, uint64_t now_ns);
+/* No more samples come. From here on window_settle instead of window_step. */
+void window_end(struct window *w, uint64_t now_ns);
+/* Moves it on as far as it goes now; true once its profile is complete: AGENT_NAMING_MAX_S at most
+ * after window_end. */
+bool window_settle(struct window *w, uint64_t now_ns);
+/* Requests that will still be answered. */
+size_t window_requests(const struct window *w);
 
 /* ---------------------------------------------------------------- output.c: files */
 struct output;

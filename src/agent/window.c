@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * window: the samples of one stretch of time, from the first to a complete profile.
+ *
+ * While it is open, names are asked for as locations appear. Once it has ended it is settled in
+ * three stages, each with a deadline, and never by waiting: samples whose process is still being
+ * looked at, names, source lines. What has no answer by then has a reason. Answers may come after
+ * the deadline, so a window is freed when none is under way any more.
+ */
+#include "record_private.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define ASK_EVERY_NS	  500000000ULL
+#define LINES_EVERY_NS	  3000000000ULL
+#define SAMPLES_SETTLE_NS 500000000ULL
+#define NAMES_SETTLE_NS	  5000000000ULL
+#define LINES_SETTLE_NS	  1500000000ULL
+#define FETCH_DEADLINE_NS 2000000000ULL /* for debuginfod, once the window has ended */
+_Static_assert(SAMPLES_SETTLE_NS + NAMES_SETTLE_NS + LINES_SETTLE_NS ==
+		       AGENT_NAMING_MAX_S * 1000000000ULL,
+	       "agent: the deadline that users are told is another");
+
+static int make_parts(struct window *w, const struct window_options *opt)
+{
+	struct profile_options profile = {.max_bytes = opt->max_bytes,
+					  .period_ns = opt->period_ns,
+					  .command_line = opt->command_line};
+	struct naming_options naming = {
+		.tracker = opt->tracker, .helpers = opt->helpers, .no_symbols = opt->no_symbols};
+	struct debugfiles_options debug = {
+		.tracker = opt->tracker, .helpers = opt->helpers, .fetch = opt->fetch};
+	struct jit_options jit = {
+		.tracker = opt->tracker, .helpers = opt->helpers, .no_symbols = opt->no_symbols};
+	struct lines_options lines = {.tracker = opt->tracker,
+				      .helpers = opt->no_inlines ? NULL : opt->helpers};
+	struct intake_options intake = {.tracker = opt->tracker,
+					.depth = opt->depth,
+					.unwinding = opt->unwinding,
+					.spans = opt->spans,
+					.realtime_offset_ns = opt->realtime_offset_ns};
+	int err = profile_new(&profile, &w->profile);
+
+	naming.profile = debug.profile = jit.profile = intake.profile = lines.profile = w->profile;
+	if (!err)
+		err = debugfiles_new(&debug, &w->debugfiles);
+	naming.debugfiles = lines.debugfiles = w->debugfiles;
+	if (!err)
+		err = lines_new(&lines, &w->lines);
+	naming.lines = w->lines;
+	if (!err)
+		err = naming_new(&naming, &w->naming);
+	intake.naming = jit.naming = w->naming;
+	if (!err)
+		err = jit_new(&jit, &w->jit);
+	intake.jit = w->jit;
+	if (!err)
+		err = intake_new(&intake, &w->intake);
+	return err;
+}
+
+int window_new(const struct window_options *options, struct window **ret)
+{
+	struct window *w = mem_alloc(MEM_AGENT, sizeof(*w));
+	int err;
+
+	if (!w)
+		return -ENOMEM;
+	err = make_parts(w, options);
+	if (err) {
+		window_free(w);
+		return err;
+	}
+	*ret = w;
+	return 0;
+}
+
+void window_free(struct window *w)
+{
+	if (!w)
+		return;
+	debugfiles_free(w->debugfiles);
+	intake_free(w->intake);
+	jit_free(w->jit);
+	naming_free(w->naming);
+	lines_free(w->lines);
+	profile_free(w->profile);
+	mem_free(MEM_AGENT, w);
+}
+
+void window_step(struct window *w, uint64_t now_ns)
+{
+	debugfiles_poll(w->debugfiles);
+	intake_flush(w->intake, now_ns, false);
+	if (now_ns >= w->next_ask_ns) {
+		w->next_ask_ns = now_ns + ASK_EVERY_NS;
+		naming_ask(w->naming);
+	}
+	jit_ask(w->jit, now_ns);
+	if (now_ns >= w->next_lines_ns) {
+		w->next_lines_ns = now_ns + LINES_EVERY_NS;
+		lines_ask(w->lines);
+	}
+}
+
+void window_end(struct window *w, uint64_t now_ns)
+{
+	w->stage = WINDOW_SAMPLES;
+	w->stage_end_ns = now_ns + SAMPLES_SETTLE_NS;
+}
+
+static bool is_late(const struct window *w, uint64_t now_ns)
+{
+	return now_ns >= w->stage_end_ns;
+}
+
+static void settle_samples(struct window *w, uint64_t now_ns)
+{
+	bool is_final = is_late(w, now_ns);
+
+	intake_flush(w->intake, now_ns, is_final);
+	if (!is_final && intake_waiting(w->intake))
+		return;
+	jit_end(w->jit);
+	debugfiles_end(w->debugfiles, now_ns + FETCH_DEADLINE_NS);
+	w->stage = WINDOW_NAMES;
+	w->stage_end_ns = now_ns + NAMES_SETTLE_NS;
+}
+
+static void settle_names(struct window *w, uint64_t now_ns)
+{
+	naming_ask(w->naming);
+	jit_ask(w->jit, now_ns);
+	if (!is_late(w, now_ns) && naming_pending(w->naming) + naming_blocked(w->naming) +
+					   jit_left(w->jit) +
+					   debugfiles_left(w->debugfiles, now_ns))
+		return;
+	jit_finish(w->jit);
+	debugfiles_finish(w->debugfiles);
+	w->stage = WINDOW_LINES;
+	w->stage_end_ns = now_ns + LINES_SETTLE_NS;
+}
+
+static void settle_lines(struct window *w, uint64_t now_ns)
+{
+	/* What was asked before may have left some open. */
+	lines_ask(w->lines);
+	if (!is_late(w, now_ns) && lines_left(w->lines))
+		return;
+	lines_finish(w->lines);
+	naming_finish(w->naming);
+	intake_refresh(w->intake);
+	w->stage = WINDOW_COMPLETE;
+}
+
+bool window_settle(struct window *w, uint64_t now_ns)
+{
+	debugfiles_poll(w->debugfiles);
+	if (w->stage == WINDOW_SAMPLES)
+		settle_samples(w, now_ns);
+	if (w->stage == WINDOW_NAMES)
+		settle_names(w, now_ns);
+	if (w->stage == WINDOW_LINES)
+		settle_lines(w, now_ns);
+	return w->stage == WINDOW_COMPLETE;
+}
+
+size_t window_requests(const struct window *w)
+{
+	return naming_pending(w->naming) + jit_requests(w->jit) +
+	       debugfiles_requests(w->debugfiles) + lines_requests(w->lines);
+}
