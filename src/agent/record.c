@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -21,7 +20,6 @@
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/timerfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,13 +33,8 @@ struct recording {
 	struct output *outputs[AGENT_OUTPUTS_MAX];
 	size_t output_count, written_count;
 	const char *written[AGENT_OUTPUTS_MAX];
-	struct helpers *helpers;
-	struct process_tracker *tracker;
-	struct spans *spans;
+	struct session session;
 	struct window *window;
-	struct helpers_fetch *fetch;
-	struct unwinding *unwinding;
-	struct kernel *kernel;
 	struct command command;
 	struct profile_run run;
 	struct kernel_ledger kernel_ledger;
@@ -139,35 +132,20 @@ static int mark_targets(struct recording *r, struct why *why)
 	int err = 0;
 
 	for (size_t i = 0; i < r->opt->pid_count && !err; i++)
-		err = kernel_target_add(r->kernel, r->pid_fds[i], why);
+		err = kernel_target_add(r->session.kernel, r->pid_fds[i], why);
 	if (!err && r->opt->command) {
 		err = command_prepare(r->opt->command, &r->command, why);
 		if (!err)
-			err = kernel_target_add(r->kernel, r->command.pidfd, why);
+			err = kernel_target_add(r->session.kernel, r->command.pidfd, why);
 	}
 	return err;
 }
 
-static void process_changed(void *ctx, uint32_t tgid, enum process_change change)
-{
-	struct recording *r = ctx;
-
-	unwinding_changed(r->unwinding, tgid, change);
-	spans_changed(r->spans, tgid, change);
-}
-
-static int make_parts(struct recording *r, struct why *why)
+static int make_window(struct recording *r, struct why *why)
 {
 	const struct agent_record_options *opt = r->opt;
-	struct process_options process = {.helpers = r->helpers,
-					  .no_files = opt->no_symbols,
-					  .changed = process_changed,
-					  .changed_ctx = r};
-	struct spans_options spans = {.kernel = r->kernel, .helpers = r->helpers};
-	struct window_options window = {
-		.helpers = r->helpers,
-		.fetch = r->fetch,
-		.unwinding = r->unwinding,
+	struct window_options options = {
+		.session = &r->session,
 		.period_ns = 1000000000ULL / opt->kernel.hz,
 		.command_line = opt->command_line,
 		.realtime_offset_ns = r->realtime_offset_ns,
@@ -176,14 +154,7 @@ static int make_parts(struct recording *r, struct why *why)
 		.no_inlines = opt->no_inlines,
 	};
 
-	if (process_tracker_new(&process, &r->tracker) || spans_new(&spans, &r->spans))
-		return why_set(why, -ENOMEM, "out of memory");
-	unwinding_follow(r->unwinding, r->tracker);
-	window.tracker = r->tracker;
-	window.spans = r->spans;
-	if (window_new(&window, &r->window))
-		return why_set(why, -ENOMEM, "out of memory");
-	return 0;
+	return window_new(&options, &r->window) ? why_set(why, -ENOMEM, "out of memory") : 0;
 }
 
 static int watch(struct recording *r, int fd, int kind)
@@ -204,11 +175,11 @@ static int open_loop(struct recording *r, struct why *why)
 		return why_set(why, -errno, "no event loop: %s", strerror(errno));
 	err = watch(r, r->signal_fd, WATCH_SIGNAL);
 	if (!err)
-		err = watch(r, kernel_fd(r->kernel), WATCH_KERNEL);
+		err = watch(r, kernel_fd(r->session.kernel), WATCH_KERNEL);
 	if (!err)
-		err = watch(r, helpers_fd(r->helpers), WATCH_HELPERS);
-	if (!err && r->fetch)
-		err = watch(r, helpers_fetch_fd(r->fetch), WATCH_FETCH);
+		err = watch(r, helpers_fd(r->session.helpers), WATCH_HELPERS);
+	if (!err && r->session.fetch)
+		err = watch(r, helpers_fetch_fd(r->session.fetch), WATCH_FETCH);
 	if (!err && r->opt->command)
 		err = watch(r, r->command.pidfd, WATCH_COMMAND);
 	for (size_t i = 0; i < r->opt->pid_count && !err; i++)
@@ -232,60 +203,18 @@ static int block_signals(struct recording *r, struct why *why)
 	return r->signal_fd < 0 ? why_set(why, -errno, "no signalfd: %s", strerror(errno)) : 0;
 }
 
-/* Without these the helpers open less, and frames stay without names: better said at once. */
-static void warn_of_missing_rights(void)
-{
-	static const struct {
-		unsigned int number;
-		const char *name;
-	} wanted[] = {{CAP_SYS_PTRACE, "CAP_SYS_PTRACE"},
-		      {CAP_DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH"},
-		      {CAP_CHECKPOINT_RESTORE, "CAP_CHECKPOINT_RESTORE"}};
-	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct data[2] = {{0}};
-
-	if (syscall(SYS_capget, &header, data))
-		return;
-	for (size_t i = 0; i < ARRAY_SIZE(wanted); i++) {
-		if (!(data[wanted[i].number / 32].effective & 1U << wanted[i].number % 32))
-			log_warn("without %s files of other users' programs cannot be opened: "
-				 "their frames will have no names",
-				 wanted[i].name);
-	}
-}
-
-/* Names are better with, the recording is good without. */
-static void start_fetch(struct recording *r)
-{
-	struct helpers_fetch_options options = {.urls = r->opt->debuginfod_urls,
-						.cache = r->opt->debuginfod_cache};
-	struct why why = {""};
-
-	if (options.urls && !r->opt->no_symbols && helpers_fetch_start(&options, &r->fetch, &why))
-		log_warn("debuginfod is not asked: %s", why.text);
-}
-
-static void start_symbols(struct recording *r)
-{
-	const char *path = r->opt->symbol_cache;
-	struct why why = {""};
-
-	if (r->opt->no_symbols || (path && !path[0]))
-		return;
-	if (helpers_symbols_start(r->helpers, path, 0, &why))
-		log_warn("names are not kept for other recordings: %s", why.text);
-}
-
 static int start(struct recording *r, struct why *why)
 {
 	struct kernel_options kernel = r->opt->kernel;
-	struct helpers_options helpers = {0};
-	int err;
+	struct session_options session = {
+		.kernel = &kernel,
+		.debuginfod_urls = r->opt->debuginfod_urls,
+		.debuginfod_cache = r->opt->debuginfod_cache,
+		.symbol_cache = r->opt->symbol_cache,
+		.no_symbols = r->opt->no_symbols,
+	};
+	int err = open_targets(r, &kernel, why);
 
-	/* Tables are made from files. */
-	if (r->opt->no_symbols)
-		kernel.unwinder = FLY_UNWIND_FRAME_POINTERS;
-	err = open_targets(r, &kernel, why);
 	if (!err)
 		err = kernel_plan(&kernel, &r->memory, why);
 	if (!err)
@@ -293,20 +222,9 @@ static int start(struct recording *r, struct why *why)
 	if (!err)
 		err = block_signals(r, why);
 	if (!err)
-		err = helpers_start(&helpers, &r->helpers, why);
-	if (!err)
-		err = kernel_open(&kernel, &r->kernel, why);
-	if (!err && kernel.unwinder == FLY_UNWIND_TABLES)
-		err = unwinding_open(r->kernel, &kernel, r->helpers, &r->unwinding);
+		err = session_open(&session, &r->session, why);
 	if (err == -EBADF && r->opt->cgroup)
 		why_prefix(why, "--cgroup %s", r->opt->cgroup);
-	/* Only now: where recording is impossible, nothing else is worth a word. */
-	if (!err) {
-		start_symbols(r);
-		start_fetch(r);
-	}
-	if (!err && !r->opt->no_symbols)
-		warn_of_missing_rights();
 	if (!err)
 		err = mark_targets(r, why);
 	if (!err)
@@ -314,16 +232,16 @@ static int start(struct recording *r, struct why *why)
 	if (err)
 		return err;
 	r->realtime_offset_ns = clock_realtime_offset_ns(NULL);
-	err = make_parts(r, why);
+	err = make_window(r, why);
 	if (err)
 		return err;
 	for (size_t i = 0; i < r->opt->pid_count; i++)
-		process_want_scan(r->tracker, (uint32_t)r->opt->pids[i]);
+		process_want_scan(r->session.tracker, (uint32_t)r->opt->pids[i]);
 	for (size_t i = 0; i < r->opt->pid_count; i++)
-		unwinding_want(r->unwinding, (uint32_t)r->opt->pids[i]);
+		unwinding_want(r->session.unwinding, (uint32_t)r->opt->pids[i]);
 	r->start_ns = clock_monotonic_ns();
 	r->start_realtime_ns = (uint64_t)((int64_t)r->start_ns + r->realtime_offset_ns);
-	err = kernel_start(r->kernel, why);
+	err = kernel_start(r->session.kernel, why);
 	if (!err && r->opt->command) {
 		err = command_go(&r->command, r->opt->command, why);
 		r->command_failed = err;
@@ -426,34 +344,26 @@ static void end_progress(const struct recording *r)
 		fputs("\r\033[K", stderr);
 }
 
-static void poll_helpers(struct recording *r)
-{
-	helpers_poll(r->helpers);
-	if (r->fetch)
-		helpers_fetch_poll(r->fetch);
-}
-
 /* One turn: everything that is due now. */
 static void turn(struct recording *r, uint64_t now, bool is_final)
 {
-	kernel_poll(r->kernel, is_final, intake_event, r->window->intake);
-	poll_helpers(r);
-	process_tick(r->tracker, now);
+	kernel_poll(r->session.kernel, is_final, intake_event, r->window->intake);
+	session_answers(&r->session, now);
 	window_step(r->window, now);
-	unwinding_step(r->unwinding, now);
-	spans_step(r->spans, now);
+	session_step(&r->session, now);
 	if (now >= r->next_cost_ns) {
 		r->next_cost_ns = now + COST_EVERY_NS;
 		look_at_cgroup(r);
-		cost_sample(&r->cost, r->helpers, r->fetch);
-		kernel_memory_get(r->kernel, &r->memory);
+		cost_sample(&r->cost, r->session.helpers, r->session.fetch);
+		kernel_memory_get(r->session.kernel, &r->memory);
 	}
 }
 
 static int wait_ms(const struct recording *r, uint64_t now)
 {
 	uint64_t end = r->start_ns + r->opt->duration_ns;
-	int most = unwinding_poll_ms(r->unwinding, kernel_poll_ms(r->kernel, POLL_MS));
+	int most =
+		unwinding_poll_ms(r->session.unwinding, kernel_poll_ms(r->session.kernel, POLL_MS));
 
 	if (r->opt->duration_ns && end - now < (uint64_t)most * 1000000)
 		return (int)((end - now + 999999) / 1000000);
@@ -497,9 +407,8 @@ static void settle(struct recording *r)
 
 		if (epoll_wait(r->epoll_fd, events, ARRAY_SIZE(events), 10) < 0 && errno != EINTR)
 			log_debug("settle: %s", strerror(errno));
-		poll_helpers(r);
 		now = clock_monotonic_ns();
-		process_tick(r->tracker, now);
+		session_answers(&r->session, now);
 	}
 }
 
@@ -539,7 +448,7 @@ static int close_ledger(struct recording *r, struct why *why)
 	struct kernel_ledger *k = &r->kernel_ledger;
 	struct profile_ledger *l = &r->run.ledger;
 	struct intake_counts counts;
-	int err = kernel_ledger_get(r->kernel, k);
+	int err = kernel_ledger_get(r->session.kernel, k);
 
 	if (err)
 		return why_set(why, err, "the kernel's counters cannot be read: %s",
@@ -618,9 +527,9 @@ static void report(const struct recording *r, const struct helpers_stats *helper
 		.file_count = r->written_count,
 	};
 
-	spans_stats_get(r->spans, &spans);
-	unwinding_stats_get(r->unwinding, &unwinding);
-	if (r->unwinding)
+	spans_stats_get(r->session.spans, &spans);
+	unwinding_stats_get(r->session.unwinding, &unwinding);
+	if (r->session.unwinding)
 		s.unwinding = &unwinding;
 	if (!r->opt->json)
 		summary_print(&s, stderr);
@@ -635,7 +544,7 @@ static int finish(struct recording *r)
 	bool is_exact;
 	int err;
 
-	kernel_stop(r->kernel);
+	kernel_stop(r->session.kernel);
 	r->run.duration_ns = clock_monotonic_ns() - r->start_ns;
 	arm_give_up();
 	end_progress(r);
@@ -645,9 +554,9 @@ static int finish(struct recording *r)
 	err = close_ledger(r, &why);
 	r->run.start_realtime_ns = r->start_realtime_ns;
 	r->run.hz = r->opt->kernel.hz;
-	kernel_memory_get(r->kernel, &r->memory);
-	helpers_stats_get(r->helpers, &helpers);
-	cost_sample(&r->cost, r->helpers, r->fetch);
+	kernel_memory_get(r->session.kernel, &r->memory);
+	helpers_stats_get(r->session.helpers, &helpers);
+	cost_sample(&r->cost, r->session.helpers, r->session.fetch);
 	cost_interrupts(&r->cost, r->opt->calibration, r->kernel_ledger.ticks);
 	r->run.own_user_ns = r->cost.own_user_ns;
 	r->run.own_system_ns = r->cost.own_system_ns;
@@ -658,7 +567,7 @@ static int finish(struct recording *r)
 		err = write_outputs(r) ? AGENT_EXIT_FAILED : 0;
 	else
 		log_error("%s", why.text);
-	cost_sample(&r->cost, r->helpers, r->fetch);
+	cost_sample(&r->cost, r->session.helpers, r->session.fetch);
 	wait_command(r);
 	is_exact = profile_ledger_is_exact(&r->run.ledger, &why);
 	report(r, &helpers, err || !is_exact ? AGENT_EXIT_FAILED : AGENT_EXIT_DONE);
@@ -676,14 +585,9 @@ static int finish(struct recording *r)
 
 static void recording_done(struct recording *r)
 {
-	/* Helpers first: their answers may still go to kernel memory. */
-	helpers_stop(r->helpers);
-	kernel_close(r->kernel);
-	helpers_fetch_stop(r->fetch);
+	session_close(&r->session);
 	window_free(r->window);
-	process_tracker_free(r->tracker);
-	spans_free(r->spans);
-	unwinding_free(r->unwinding);
+	session_free(&r->session);
 	for (size_t i = 0; i < r->output_count; i++)
 		output_abandon(r->outputs[i]);
 	for (size_t i = 0; i < r->opt->pid_count; i++) {
@@ -703,7 +607,8 @@ static int failure_exit(const struct recording *r, int err)
 {
 	if (r->command_failed)
 		return err == -ENOENT ? AGENT_EXIT_NOT_FOUND : AGENT_EXIT_NOT_EXECUTABLE;
-	if (r->kernel || r->helpers || err == -EPERM || err == -ENOSPC || err == -EOPNOTSUPP)
+	if (r->session.kernel || r->session.helpers || err == -EPERM || err == -ENOSPC ||
+	    err == -EOPNOTSUPP)
 		return agent_exit_of(err);
 	return AGENT_EXIT_FAILED; /* a target or an output that is not there */
 }

@@ -174,13 +174,39 @@ void spans_step(struct spans *s, uint64_t now_ns);
 const char *spans_service(const struct spans *s, uint32_t tgid, uint64_t start_ns);
 void spans_stats_get(const struct spans *s, struct spans_stats *ret);
 
-/* ---------------------------------------------------------------- window.c: a stretch of time */
-struct window_options {
-	struct process_tracker *tracker;
+/* ---------------------------------------------------------------- session.c: who watches the node
+ */
+struct session_options {
+	const struct kernel_options *kernel;
+	const char *debuginfod_urls;  /* NULL: no server is asked */
+	const char *debuginfod_cache; /* NULL: HELPERS_FETCH_CACHE */
+	const char *symbol_cache;     /* NULL: HELPERS_SYMBOLS_CACHE; "": none */
+	bool no_symbols;
+};
+struct session {
 	struct helpers *helpers;
 	struct helpers_fetch *fetch; /* NULL: no debuginfod */
+	struct kernel *kernel;
 	struct unwinding *unwinding; /* NULL: frame pointers alone */
+	struct process_tracker *tracker;
 	struct spans *spans;
+};
+/* Into a zeroed *s, which stays where it is. Helpers are started before BPF descriptors exist: they
+ * must hold none. Nothing is sampled yet: kernel_start. What an error leaves is closed and freed as
+ * usual. */
+int session_open(const struct session_options *options, struct session *s, struct why *why);
+/* Ends helpers and the kernel side: no answer comes any more. Windows are freed between this and
+ * session_free. */
+void session_close(struct session *s);
+void session_free(struct session *s);
+/* Takes answers, and asks of processes what is due. */
+void session_answers(struct session *s, uint64_t now_ns);
+/* Unwind tables and trace spans: what is due, after samples were given out. */
+void session_step(struct session *s, uint64_t now_ns);
+
+/* ---------------------------------------------------------------- window.c: a stretch of time */
+struct window_options {
+	const struct session *session;
 	size_t max_bytes; /* of its profile; 0: profile.h's default */
 	uint64_t period_ns;
 	const char *command_line;

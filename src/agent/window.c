@@ -24,21 +24,22 @@ _Static_assert(SAMPLES_SETTLE_NS + NAMES_SETTLE_NS + LINES_SETTLE_NS ==
 
 static int make_parts(struct window *w, const struct window_options *opt)
 {
+	const struct session *s = opt->session;
 	struct profile_options profile = {.max_bytes = opt->max_bytes,
 					  .period_ns = opt->period_ns,
 					  .command_line = opt->command_line};
 	struct naming_options naming = {
-		.tracker = opt->tracker, .helpers = opt->helpers, .no_symbols = opt->no_symbols};
+		.tracker = s->tracker, .helpers = s->helpers, .no_symbols = opt->no_symbols};
 	struct debugfiles_options debug = {
-		.tracker = opt->tracker, .helpers = opt->helpers, .fetch = opt->fetch};
+		.tracker = s->tracker, .helpers = s->helpers, .fetch = s->fetch};
 	struct jit_options jit = {
-		.tracker = opt->tracker, .helpers = opt->helpers, .no_symbols = opt->no_symbols};
-	struct lines_options lines = {.tracker = opt->tracker,
-				      .helpers = opt->no_inlines ? NULL : opt->helpers};
-	struct intake_options intake = {.tracker = opt->tracker,
+		.tracker = s->tracker, .helpers = s->helpers, .no_symbols = opt->no_symbols};
+	struct lines_options lines = {.tracker = s->tracker,
+				      .helpers = opt->no_inlines ? NULL : s->helpers};
+	struct intake_options intake = {.tracker = s->tracker,
 					.depth = opt->depth,
-					.unwinding = opt->unwinding,
-					.spans = opt->spans,
+					.unwinding = s->unwinding,
+					.spans = s->spans,
 					.realtime_offset_ns = opt->realtime_offset_ns};
 	int err = profile_new(&profile, &w->profile);
 
