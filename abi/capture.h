@@ -9,7 +9,7 @@
 #define CAPTURE_PAGE	     4096u
 #define CAPTURE_PAGES	     64u /* from the page of SP up */
 #define CAPTURE_BASE_PAGES   16u /* from the base down, of the stack that the walk ended on */
-#define CAPTURE_RECORD_BYTES 9320u
+#define CAPTURE_RECORD_BYTES 9936u
 #define CAPTURE_RING_BYTES   (16u << 20)
 
 struct capture {

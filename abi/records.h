@@ -46,12 +46,20 @@ enum fly_record_type {
 #define FLY_STATE_SPAN	       0x400u
 #define FLY_STATE_SPAN_ABSENT  0x800u  /* its memory was not there */
 #define FLY_STATE_SPAN_INVALID 0x1000u /* it was being written */
+/* Of the attributes of a span that is known. */
+#define FLY_STATE_ATTRIBUTES_CUT    0x2000u /* there are more than FLY_ATTRIBUTE_BYTES_MAX */
+#define FLY_STATE_ATTRIBUTES_ABSENT 0x4000u /* their memory was not there */
 
-/* One on-CPU sample. frames[] holds kernel_frames then user_frames addresses, innermost first.
- * tgid and tid are those of the initial PID namespace. process_start_ns is the group leader's
- * start_boottime: with tgid it names a process for good. */
+/* What OTEP 4947 would have a record not exceed, 640 bytes, less its head, in words. */
+#define FLY_ATTRIBUTE_BYTES_MAX 616u
+
+/* One on-CPU sample. frames[] holds kernel_frames then user_frames addresses, innermost first;
+ * after them come attribute_bytes bytes of the thread's attributes as it published them, filled up
+ * with zeros to a whole word. tgid and tid are those of the initial PID namespace. process_start_ns
+ * is the group leader's start_boottime: with tgid it names a process for good. */
 struct fly_sample {
-	__u32 type;		/* FLY_RECORD_SAMPLE */
+	__u16 type;		/* FLY_RECORD_SAMPLE */
+	__u16 attribute_bytes;	/* at most FLY_ATTRIBUTE_BYTES_MAX */
 	__u32 cut;		/* bits 1 << FLY_CUT_x */
 	__u64 time_ns;		/* CLOCK_MONOTONIC */
 	__u64 weight_ns;	/* CPU time this sample stands for */
@@ -75,7 +83,8 @@ struct fly_sample {
  * root directory), so that equal paths in different views are never taken for one file, and which
  * file it runs, as the kernel knows it. Wakes the reader if the program is young (rate-limited). */
 struct fly_exec {
-	__u32 type; /* FLY_RECORD_EXEC */
+	__u16 type; /* FLY_RECORD_EXEC */
+	__u16 pad;
 	__u32 tgid;
 	__u64 time_ns; /* CLOCK_MONOTONIC */
 	__u64 process_start_ns;
@@ -88,6 +97,13 @@ struct fly_exec {
 	__u32 old_tid;	       /* differs from tgid when another thread than the leader executed */
 	char comm[FLY_COMM_BYTES];
 };
+
+/* Words that follow the head of a sample. */
+static inline __u32 fly_sample_words(const struct fly_sample *sample)
+{
+	return (__u32)sample->kernel_frames + sample->user_frames +
+	       ((__u32)sample->attribute_bytes + 7) / 8;
+}
 
 _Static_assert(sizeof(struct fly_sample) == 104, "abi: fly_sample");
 _Static_assert(sizeof(struct fly_exec) == 80, "abi: fly_exec");

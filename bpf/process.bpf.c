@@ -44,6 +44,7 @@ static __always_inline void fill_exec(struct fly_exec *exec, struct task_struct 
 	struct inode *root = task->fs->root.dentry->d_inode;
 
 	exec->type = FLY_RECORD_EXEC;
+	exec->pad = 0;
 	exec->tgid = (__u32)task->tgid;
 	exec->process_start_ns = task->group_leader->start_boottime;
 	exec->cgroup_id = bpf_get_current_cgroup_id();

@@ -4,8 +4,8 @@
  *
  * The order is fixed, cheapest and most decisive first: control block, tick, idle, target, taken,
  * ring watermark (before any user memory is read: RING-2), trace span, kernel stack, user
- * registers, user stack, ring. Whatever happens after taken++, exactly one of submitted and
- * dropped[] goes up.
+ * registers, user stack, the span's attributes, ring. Whatever happens after taken++, exactly one
+ * of submitted and dropped[] goes up.
  */
 #include "placing.h"
 #include "spans.h"
@@ -134,6 +134,7 @@ static __always_inline void fill_header(struct run *run, struct fly_sample *samp
 	struct task_struct *task = run->task;
 
 	sample->type = FLY_RECORD_SAMPLE;
+	sample->attribute_bytes = 0;
 	sample->cut = 0;
 	sample->time_ns = run->time_ns;
 	sample->weight_ns = run->control->period_ns;
@@ -170,12 +171,15 @@ static __always_inline __u64 wake_flags(struct run *run)
 static __always_inline void submit(struct run *run, struct fly_sample *sample)
 {
 	struct fly_counters *counters = run->counters;
-	__u32 count = (__u32)sample->kernel_frames + sample->user_frames;
 	__u64 flags = wake_flags(run);
+	__u32 words;
 
-	if (count > FLY_FRAME_SLOTS)
-		count = FLY_FRAME_SLOTS;
-	if (bpf_ringbuf_output(&fly_ring, sample, sizeof(*sample) + count * sizeof(__u64), flags)) {
+	if (sample->attribute_bytes)
+		fly_attributes_take(run->scratch);
+	words = fly_sample_words(sample);
+	if (words > FLY_RECORD_WORDS)
+		words = FLY_RECORD_WORDS;
+	if (bpf_ringbuf_output(&fly_ring, sample, sizeof(*sample) + words * sizeof(__u64), flags)) {
 		counters->dropped[FLY_DROP_RING_FULL]++;
 		counters->dropped_ns[FLY_DROP_RING_FULL] += sample->weight_ns;
 		if (flags == BPF_RB_FORCE_WAKEUP)

@@ -44,9 +44,10 @@ static __always_inline bool fly_is_zero(const __u8 *id, __u32 bytes)
 	return !any;
 }
 
-static __always_inline void fly_span_read(struct fly_sample *sample,
+static __always_inline void fly_span_read(struct fly_scratch *scratch,
 					  const struct fly_span_place *place, __u64 tp)
 {
+	struct fly_sample *sample = fly_sample_of(scratch);
 	struct fly_span_record record = {};
 	__u64 pointer, address = 0;
 	bool is_absent = 0;
@@ -71,6 +72,12 @@ static __always_inline void fly_span_read(struct fly_sample *sample,
 	__builtin_memcpy(sample->trace_id, record.trace_id, sizeof(record.trace_id));
 	__builtin_memcpy(sample->span_id, record.span_id, sizeof(record.span_id));
 	sample->state |= FLY_STATE_SPAN;
+	sample->attribute_bytes = record.attributes_bytes;
+	if (record.attributes_bytes > FLY_ATTRIBUTE_BYTES_MAX) {
+		sample->attribute_bytes = FLY_ATTRIBUTE_BYTES_MAX;
+		sample->state |= FLY_STATE_ATTRIBUTES_CUT;
+	}
+	scratch->attributes_at = address + sizeof(record);
 }
 
 /* A global function, verified once. */
@@ -86,7 +93,29 @@ __noinline int fly_span_take(struct fly_scratch *scratch)
 	sample = fly_sample_of(scratch);
 	place = bpf_map_lookup_elem(&fly_spans, &tgid);
 	if (place && place->start_ns == sample->process_start_ns)
-		fly_span_read(sample, place, task->thread.fsbase);
+		fly_span_read(scratch, place, task->thread.fsbase);
+	return 0;
+}
+
+/* Behind the frames, when all of them are there. */
+__noinline int fly_attributes_take(struct fly_scratch *scratch)
+{
+	struct fly_sample *sample;
+	__u32 at, bytes;
+
+	if (!scratch)
+		return 0;
+	sample = fly_sample_of(scratch);
+	at = (__u32)sample->kernel_frames + sample->user_frames;
+	bytes = sample->attribute_bytes;
+	FLY_ROWS_OPAQUE(bytes); /* or the compiler hides the bound from the verifier */
+	if (at >= FLY_FRAME_SLOTS || bytes > FLY_ATTRIBUTE_BYTES_MAX)
+		return 0;
+	sample->frames[at + bytes / 8] = 0;
+	if (FLY_WALK_READ(sample->frames + at, bytes, scratch->attributes_at)) {
+		sample->attribute_bytes = 0;
+		sample->state |= FLY_STATE_ATTRIBUTES_ABSENT;
+	}
 	return 0;
 }
 

@@ -69,7 +69,8 @@ static __always_inline struct fly_cached *fly_cached_at(__u64 address)
 	return cache ? &cache->rules[at & (FLY_CACHED - 1)] : NULL;
 }
 
-#define FLY_FRAME_SLOTS (FLY_MAX_KERNEL_FRAMES + FLY_MAX_FRAMES + 1)
+#define FLY_FRAME_SLOTS	 (FLY_MAX_KERNEL_FRAMES + FLY_MAX_FRAMES + 1)
+#define FLY_RECORD_WORDS (FLY_FRAME_SLOTS + FLY_ATTRIBUTE_BYTES_MAX / 8) /* behind its head */
 
 #define FLY_MAPLE_WORDS 32
 
@@ -87,11 +88,12 @@ struct fly_scratch {
 	__u64 walk_end_ns;
 	struct fly_unwind unwind;
 	struct fly_vma vma;
-	__u8 record[sizeof(struct fly_sample) + FLY_FRAME_SLOTS * sizeof(__u64)]
+	__u64 attributes_at; /* of sample->attribute_bytes, in the thread's memory */
+	__u8 record[sizeof(struct fly_sample) + FLY_RECORD_WORDS * sizeof(__u64)]
 		__attribute__((aligned(8)));
 };
 
-/* About 9.7 KiB per possible CPU. BPF only. */
+/* About 10.3 KiB per possible CPU. BPF only. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

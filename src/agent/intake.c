@@ -316,13 +316,21 @@ static int place_user(struct intake *in, const struct fly_sample *s, int64_t pro
 	return n;
 }
 
-static void take_span(const struct fly_sample *s, struct profile_span *span,
+struct span {
+	struct profile_span ids;
+	struct spans_attributes attributes;
+};
+
+static void take_span(const struct intake *in, const struct fly_sample *s, struct span *span,
 		      struct profile_sample *to)
 {
 	if (s->state & FLY_STATE_SPAN) {
-		memcpy(span->trace_id, s->trace_id, sizeof(span->trace_id));
-		memcpy(span->span_id, s->span_id, sizeof(span->span_id));
-		to->span = span;
+		memcpy(span->ids.trace_id, s->trace_id, sizeof(span->ids.trace_id));
+		memcpy(span->ids.span_id, s->span_id, sizeof(span->ids.span_id));
+		to->span = &span->ids;
+		to->span_fault = spans_attributes(in->opt.spans, s, &span->attributes);
+		to->attributes = span->attributes.list;
+		to->attribute_count = span->attributes.count;
 	} else if (s->state & FLY_STATE_SPAN_ABSENT) {
 		to->span_fault = PROFILE_SPAN_PAGE_ABSENT;
 	} else if (s->state & FLY_STATE_SPAN_INVALID) {
@@ -335,7 +343,7 @@ static int sample_add(struct intake *in, const struct fly_sample *s, int64_t pro
 {
 	uint32_t locations[FRAMES_MAX];
 	struct profile_sample sample = {.cut = s->cut};
-	struct profile_span span;
+	struct span span;
 	int64_t id;
 	bool unplaced;
 	int n;
@@ -361,7 +369,7 @@ static int sample_add(struct intake *in, const struct fly_sample *s, int64_t pro
 	sample.weight_ns = s->weight_ns;
 	sample.cpu = s->cpu;
 	sample.depth_limit = in->opt.depth;
-	take_span(s, &span, &sample);
+	take_span(in, s, &span, &sample);
 	sample.location_count = s->kernel_frames + (size_t)n;
 	sample.locations = locations;
 	return profile_sample_add(in->opt.profile, &sample);
@@ -381,8 +389,7 @@ static void sample_count(struct intake *in, const struct fly_sample *s, int err)
 static bool sample_wait(struct intake *in, const struct fly_sample *s, int64_t process,
 			uint64_t wait_ns)
 {
-	size_t bytes =
-		sizeof(*s) + sizeof(s->frames[0]) * ((size_t)s->kernel_frames + s->user_frames);
+	size_t bytes = sizeof(*s) + sizeof(s->frames[0]) * (size_t)fly_sample_words(s);
 	struct waiting *w;
 
 	if (in->waiting_bytes + bytes > WAIT_BYTES_MAX)

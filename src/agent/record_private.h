@@ -161,6 +161,7 @@ struct spans_stats {
 	uint64_t published;   /* processes that publish what they are */
 	uint64_t unsupported; /* answers: their threads' spans are where they cannot be followed */
 	uint64_t full;	      /* times that the kernel had no room for one more process */
+	uint64_t unnamed;     /* answers whose names of attributes found no room */
 };
 int spans_new(const struct spans_options *options, struct spans **ret);
 /* After helpers_stop: answers come until then. */
@@ -171,6 +172,16 @@ void spans_changed(struct spans *s, uint32_t tgid, enum process_change change);
 /* Asks who is due. Every 100 ms or so. */
 void spans_step(struct spans *s, uint64_t now_ns);
 /* Its service.name; "": it says none. s may be NULL. */
+/* The attributes of a sample's span. Values lie in the sample, names here and in spans until the
+ * next step. */
+struct spans_attributes {
+	struct profile_attribute list[PROFILE_ATTRIBUTES_MAX];
+	char names[PROFILE_ATTRIBUTES_MAX][24];
+	size_t count;
+};
+/* Not all could be had, and why; else PROFILE_SPAN_KNOWN. s may be NULL. */
+enum profile_span_fault spans_attributes(const struct spans *s, const struct fly_sample *sample,
+					 struct spans_attributes *ret);
 const char *spans_service(const struct spans *s, uint32_t tgid, uint64_t start_ns);
 void spans_stats_get(const struct spans *s, struct spans_stats *ret);
 

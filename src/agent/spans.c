@@ -22,6 +22,15 @@
 #define ASKED_MAX     8		   /* at the helpers at one time */
 #define FIRST_NS      250000000ULL /* from the first answer to the second question */
 #define LAST_NS	      64000000000ULL
+#define NAMES_MAX     (4U << 20) /* bytes of attributes' names, of all processes */
+
+/* Of a process's attributes, by their index. */
+struct names {
+	size_t bytes; /* of all this */
+	uint32_t count;
+	uint32_t at[CONTEXT_KEYS_MAX]; /* in texts */
+	char texts[];
+};
 
 struct publisher {
 	UT_hash_handle hh;
@@ -33,13 +42,15 @@ struct publisher {
 	uint64_t published_ns;
 	bool is_due, is_asking, is_gone, is_lost;
 	char service[CONTEXT_TEXT_MAX];
+	struct names *names;
+	uint64_t named_ns; /* samples before are of another program */
 };
 
 struct spans {
 	struct spans_options opt;
 	struct publisher *all, *due;
 	uint64_t now_ns;
-	size_t asking;
+	size_t asking, name_bytes;
 	struct spans_stats stats;
 };
 
@@ -62,6 +73,7 @@ void spans_free(struct spans *s)
 		return;
 	HASH_ITER (hh, s->all, p, next) {
 		HASH_DEL(s->all, p);
+		mem_free(MEM_AGENT, p->names);
 		mem_free(MEM_AGENT, p);
 	}
 	mem_free(MEM_AGENT, s);
@@ -88,6 +100,44 @@ static void set_due(struct publisher *p, bool is_due)
 		DL_DELETE(s->due, p);
 }
 
+static void names_drop(struct publisher *p)
+{
+	if (p->names)
+		p->spans->name_bytes -= p->names->bytes;
+	mem_free(MEM_AGENT, p->names);
+	p->names = NULL;
+}
+
+static void names_take(struct publisher *p, const struct helpers_context *context)
+{
+	struct spans *s = p->spans;
+	size_t bytes = sizeof(struct names), at = 0;
+	struct names *names = NULL;
+
+	if (!p->names)
+		p->named_ns = p->asked_ns;
+	names_drop(p);
+	for (size_t i = 0; i < context->key_count; i++)
+		bytes += strlen(context->keys[i]) + 1;
+	if (s->name_bytes + bytes <= NAMES_MAX)
+		names = mem_alloc(MEM_AGENT, bytes);
+	if (!names) {
+		s->stats.unnamed++;
+		return;
+	}
+	names->bytes = bytes;
+	names->count = (uint32_t)context->key_count;
+	for (size_t i = 0; i < context->key_count; i++) {
+		size_t length = strlen(context->keys[i]) + 1;
+
+		memcpy(names->texts + at, context->keys[i], length);
+		names->at[i] = (uint32_t)at;
+		at += length;
+	}
+	s->name_bytes += bytes;
+	p->names = names;
+}
+
 static void forget(struct publisher *p)
 {
 	struct spans *s = p->spans;
@@ -97,6 +147,7 @@ static void forget(struct publisher *p)
 	set_due(p, false);
 	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): it is in there */
 	HASH_DEL(s->all, p);
+	names_drop(p);
 	mem_free(MEM_AGENT, p);
 }
 
@@ -172,6 +223,8 @@ static void take(struct publisher *p, const struct helpers_context *context)
 	if (context->state == HELPERS_CONTEXT_FOUND) {
 		if (kernel_span_put(s->opt.kernel, p->tgid, &place))
 			s->stats.full++;
+		else
+			names_take(p, context);
 	} else if (context->state == HELPERS_CONTEXT_UNSUPPORTED) {
 		s->stats.unsupported++;
 	}
@@ -211,6 +264,59 @@ void spans_step(struct spans *s, uint64_t now_ns)
 		p->is_asking = true;
 		s->asking++;
 	}
+}
+
+/* An index that has no name (yet) keeps its values apart all the same. */
+static const char *name_of(const struct publisher *p, const struct fly_sample *sample,
+			   uint8_t index, char room[24])
+{
+	const struct names *names = p ? p->names : NULL;
+
+	if (names && sample->time_ns >= p->named_ns && index < names->count &&
+	    names->texts[names->at[index]])
+		return names->texts + names->at[index];
+	snprintf(room, 24, "context.attribute.%u", index);
+	return room;
+}
+
+/* What an output would have to change is not what was said. */
+static bool is_clean(const char *text, size_t bytes)
+{
+	char clean[3 * UINT8_MAX + 1];
+
+	return text_print(text, bytes, clean, sizeof(clean)) == bytes &&
+	       !memcmp(text, clean, bytes);
+}
+
+/* {index, length, value}... (OTEP 4947) */
+enum profile_span_fault spans_attributes(const struct spans *s, const struct fly_sample *sample,
+					 struct spans_attributes *ret)
+{
+	const struct publisher *p = s ? find(s, sample->tgid) : NULL;
+	const char *at = (const char *)&sample->frames[sample->kernel_frames + sample->user_frames];
+	const char *end = at + sample->attribute_bytes;
+	enum profile_span_fault fault = PROFILE_SPAN_KNOWN;
+
+	if (p && p->start_ns != sample->process_start_ns)
+		p = NULL;
+	ret->count = 0;
+	while (end - at >= 2 && (uint8_t)at[1] <= end - at - 2) {
+		size_t bytes = (uint8_t)at[1], n = ret->count;
+
+		if (n == PROFILE_ATTRIBUTES_MAX)
+			return PROFILE_SPAN_ATTRIBUTES_TRUNCATED;
+		ret->list[n] = (struct profile_attribute){
+			name_of(p, sample, (uint8_t)at[0], ret->names[n]), at + 2, bytes};
+		if (!is_clean(at + 2, bytes))
+			fault = PROFILE_SPAN_ATTRIBUTES_INVALID;
+		ret->count++;
+		at += 2 + bytes;
+	}
+	if (sample->state & FLY_STATE_ATTRIBUTES_ABSENT)
+		return PROFILE_SPAN_ATTRIBUTES_ABSENT;
+	if (sample->state & FLY_STATE_ATTRIBUTES_CUT)
+		return PROFILE_SPAN_ATTRIBUTES_TRUNCATED;
+	return at == end ? fault : PROFILE_SPAN_ATTRIBUTES_INVALID;
 }
 
 const char *spans_service(const struct spans *s, uint32_t tgid, uint64_t start_ns)

@@ -52,6 +52,9 @@ static void print_spans(const struct summary *s, const struct profile_totals *to
 {
 	uint64_t faults = totals->span_faults[PROFILE_SPAN_PAGE_ABSENT] +
 			  totals->span_faults[PROFILE_SPAN_INVALID];
+	uint64_t partial = totals->span_faults[PROFILE_SPAN_ATTRIBUTES_TRUNCATED] +
+			   totals->span_faults[PROFILE_SPAN_ATTRIBUTES_ABSENT] +
+			   totals->span_faults[PROFILE_SPAN_ATTRIBUTES_INVALID];
 
 	if (!s->spans->published)
 		return;
@@ -62,6 +65,8 @@ static void print_spans(const struct summary *s, const struct profile_totals *to
 		(double)totals->span_ns / 1e9);
 	if (faults)
 		fprintf(to, "; of %" PRIu64 " samples the span could not be read", faults);
+	if (partial)
+		fprintf(to, "; of %" PRIu64 " not all attributes", partial);
 	fputc('\n', to);
 	if (s->spans->unsupported)
 		fprintf(to,
@@ -223,13 +228,16 @@ static json_t *json_stacks(const struct summary *s)
 static json_t *json_spans(const struct summary *s)
 {
 	struct profile_totals totals;
+	json_t *spans;
 
 	profile_totals_get(s->profile, &totals);
-	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "spans", number(totals.spans), "samples",
-			 number(totals.span_samples), "weight_ns", number(totals.span_ns),
-			 "processes", number(s->spans->published), "context_page_absent",
-			 number(totals.span_faults[PROFILE_SPAN_PAGE_ABSENT]), "context_invalid",
-			 number(totals.span_faults[PROFILE_SPAN_INVALID]));
+	spans = json_pack("{s:o,s:o,s:o,s:o}", "spans", number(totals.spans), "samples",
+			  number(totals.span_samples), "weight_ns", number(totals.span_ns),
+			  "processes", number(s->spans->published));
+	for (int i = PROFILE_SPAN_KNOWN + 1; i < PROFILE_SPAN_FAULTS; i++)
+		json_object_set_new(spans, profile_span_fault_name(i),
+				    number(totals.span_faults[i]));
+	return spans;
 }
 
 static json_t *json_lines(const struct summary *s)

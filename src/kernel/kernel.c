@@ -42,9 +42,10 @@ static bool is_sample_valid(const struct fly_sample *sample, size_t bytes)
 {
 	if (bytes < sizeof(*sample))
 		return false;
-	if (sample->kernel_frames > FLY_MAX_KERNEL_FRAMES || sample->user_frames > FLY_MAX_FRAMES)
+	if (sample->kernel_frames > FLY_MAX_KERNEL_FRAMES || sample->user_frames > FLY_MAX_FRAMES ||
+	    sample->attribute_bytes > FLY_ATTRIBUTE_BYTES_MAX)
 		return false;
-	return bytes == sizeof(*sample) + ((size_t)sample->kernel_frames + sample->user_frames) * 8;
+	return bytes == sizeof(*sample) + (size_t)fly_sample_words(sample) * 8;
 }
 
 static int on_record(void *ctx, void *data, size_t bytes)
@@ -52,7 +53,7 @@ static int on_record(void *ctx, void *data, size_t bytes)
 	struct kernel *kernel = ctx;
 	const struct fly_sample *sample = data;
 	const struct fly_exec *exec = data;
-	uint32_t type = bytes >= sizeof(type) ? *(const uint32_t *)data : 0;
+	uint16_t type = bytes >= sizeof(type) ? *(const uint16_t *)data : 0;
 
 	if (type == FLY_RECORD_EXEC && bytes == sizeof(*exec)) {
 		kernel->last_record_ns = kernel->last_exec_ns = exec->time_ns;

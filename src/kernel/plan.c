@@ -16,7 +16,8 @@
 #define MAP_HEADER  320ULL  /* struct bpf_array; bpf_ringbuf_map takes 304 */
 #define HASH_HEADER 1024ULL /* struct bpf_htab, with room */
 #define SCRATCH_BYTES                                                                              \
-	(896 + sizeof(struct fly_sample) + (FLY_MAX_KERNEL_FRAMES + FLY_MAX_FRAMES + 1) * 8)
+	(896 + sizeof(struct fly_sample) + (FLY_MAX_KERNEL_FRAMES + FLY_MAX_FRAMES + 1) * 8 +      \
+	 FLY_ATTRIBUTE_BYTES_MAX)
 #define CACHE_BYTES	     (512 * 32)
 #define PROGRAM_BYTES	     (48ULL << 10)  /* instructions and machine code of three programs */
 #define UNWIND_PROGRAM_BYTES (112ULL << 10) /* with the one that walks by tables */

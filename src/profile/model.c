@@ -8,7 +8,7 @@
 
 #define DEFAULT_MAX_BYTES (512UL << 20)
 #define TEXT_MAX	  8192 /* longest text kept: past PATH_MAX and SYMBOL_NAME_MAX */
-#define FIXED_BYTES	  8192 /* of seven empty hash tables and the interner */
+#define FIXED_BYTES	  8192 /* of eight empty hash tables and the interner */
 #define STRING_OVERHEAD	  48   /* what strings_bytes leaves out: malloc's header, by_id, buckets */
 
 static size_t strings_cost(const struct profile *p)
@@ -65,6 +65,7 @@ int profile_new(const struct profile_options *options, struct profile **ret)
 	profile_intern_init(&p->lines, &p->budget);
 	profile_intern_init(&p->stacks, &p->budget);
 	profile_intern_init(&p->spans, &p->budget);
+	profile_intern_init(&p->attributes, &p->budget);
 	profile_intern_init(&p->samples, &p->budget);
 	err = strings_new(MEM_PROFILE, p->budget.max, &p->strings);
 	if (err) {
@@ -94,6 +95,7 @@ void profile_free(struct profile *p)
 	profile_intern_done(&p->lines);
 	profile_intern_done(&p->stacks);
 	profile_intern_done(&p->spans);
+	profile_intern_done(&p->attributes);
 	profile_intern_done(&p->samples);
 	strings_free(p->strings);
 	mem_free(MEM_PROFILE, p);
@@ -377,11 +379,93 @@ static bool sample_is_valid(const struct profile *p, const struct profile_sample
 {
 	if (sample->process >= p->processes.count || sample->location_count > PROFILE_STACK_MAX)
 		return false;
+	if (sample->attribute_count > PROFILE_ATTRIBUTES_MAX ||
+	    sample->span_fault >= PROFILE_SPAN_FAULTS)
+		return false;
 	for (size_t i = 0; i < sample->location_count; i++) {
 		if (sample->locations[i] >= p->locations.count)
 			return false;
 	}
 	return true;
+}
+
+/* Labels and attributes that outputs have of their own; a process cannot pass for us. */
+static bool is_own_key(const char *key)
+{
+	static const char *const own[] = {"pid",       "tid",	     "comm",	  "exe",
+					  "container", "cgroup",     "cut",	  "trace_id",
+					  "span_id",   "span_fault", "thread.id", "thread.name"};
+
+	for (size_t i = 0; i < ARRAY_SIZE(own); i++)
+		if (!strcmp(key, own[i]))
+			return true;
+	return !strncmp(key, "flyball.", strlen("flyball."));
+}
+
+static int64_t attribute_key_add(struct profile *p, const char *key)
+{
+	char renamed[TEXT_MAX];
+
+	if (!is_own_key(key))
+		return text_add_str(p, key);
+	snprintf(renamed, sizeof(renamed), "context.%s", key);
+	return text_add_str(p, renamed);
+}
+
+/* By key, whatever the order they came in. Of two values for one key the first counts. Returns how
+ * many are left. */
+static size_t attributes_sort(struct profile_attribute_row *rows, size_t count)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		const struct profile_attribute_row row = rows[i];
+		size_t at = n;
+
+		while (at > 0 && rows[at - 1].key > row.key)
+			at--;
+		if (at > 0 && rows[at - 1].key == row.key)
+			continue;
+		memmove(rows + at + 1, rows + at, (n - at) * sizeof(*rows));
+		rows[at] = row;
+		n++;
+	}
+	return n;
+}
+
+/* The span and its attributes, as parts of a key. */
+static int span_add(struct profile *p, const struct profile_sample *sample,
+		    struct profile_sample_key *key)
+{
+	struct profile_attribute_row rows[PROFILE_ATTRIBUTES_MAX];
+	size_t count;
+	int64_t id;
+
+	if (sample->span) {
+		id = profile_intern_add(&p->spans, sample->span, sizeof(*sample->span));
+		if (id < 0)
+			return (int)id;
+		key->span = (uint32_t)id + 1;
+	}
+	if (!sample->attribute_count)
+		return 0;
+	for (size_t i = 0; i < sample->attribute_count; i++) {
+		const struct profile_attribute *attribute = &sample->attributes[i];
+		int64_t name = attribute_key_add(p, attribute->key);
+		int64_t value = text_add(p, attribute->value, attribute->value_bytes);
+
+		if (name < 0 || value < 0)
+			return (int)(name < 0 ? name : value);
+		rows[i] = (struct profile_attribute_row){(uint32_t)name, (uint32_t)value};
+	}
+	count = attributes_sort(rows, sample->attribute_count);
+	if (count < sample->attribute_count && !key->span_fault)
+		key->span_fault = PROFILE_SPAN_ATTRIBUTES_INVALID;
+	id = profile_intern_add(&p->attributes, rows, count * sizeof(rows[0]));
+	if (id < 0)
+		return (int)id;
+	key->attributes = (uint32_t)id + 1;
+	return 0;
 }
 
 int profile_sample_add(struct profile *p, const struct profile_sample *sample)
@@ -391,10 +475,10 @@ int profile_sample_add(struct profile *p, const struct profile_sample *sample)
 					 .tid = sample->tid,
 					 .cut = sample->cut,
 					 .depth_limit = sample->cut ? sample->depth_limit : 0,
-					 .span_fault = sample->span_fault};
+					 .span_fault = (uint16_t)sample->span_fault};
 	struct profile_sample_row *row;
-	int64_t comm, stack, span = -1, id;
-	int err = 0;
+	int64_t comm, stack, id;
+	int err;
 
 	if (!sample_is_valid(p, sample))
 		return -EINVAL;
@@ -407,12 +491,9 @@ int profile_sample_add(struct profile *p, const struct profile_sample *sample)
 				   sample->location_count * sizeof(*sample->locations));
 	if (stack < 0)
 		return (int)stack;
-	if (sample->span) {
-		span = profile_intern_add(&p->spans, sample->span, sizeof(*sample->span));
-		if (span < 0)
-			return (int)span;
-	}
-	key.span = (uint32_t)(span + 1);
+	err = span_add(p, sample, &key);
+	if (err)
+		return err;
 	key.comm = (uint32_t)comm;
 	key.stack = (uint32_t)stack;
 	id = ROW_ADD(p, samples, &key, sample_rows, sample_cap);
@@ -435,7 +516,14 @@ int profile_sample_add(struct profile *p, const struct profile_sample *sample)
 
 const char *profile_span_fault_name(enum profile_span_fault fault)
 {
-	static const char *const names[] = {"", "context_page_absent", "context_invalid"};
+	static const char *const names[PROFILE_SPAN_FAULTS] = {
+		[PROFILE_SPAN_KNOWN] = "",
+		[PROFILE_SPAN_PAGE_ABSENT] = "context_page_absent",
+		[PROFILE_SPAN_INVALID] = "context_invalid",
+		[PROFILE_SPAN_ATTRIBUTES_TRUNCATED] = "attributes_truncated",
+		[PROFILE_SPAN_ATTRIBUTES_ABSENT] = "attributes_page_absent",
+		[PROFILE_SPAN_ATTRIBUTES_INVALID] = "attributes_invalid",
+	};
 
 	return fault < ARRAY_SIZE(names) ? names[fault] : "";
 }

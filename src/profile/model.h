@@ -53,9 +53,13 @@ struct profile_line_row {
  * without names: profile_cut_bits has the rest. */
 struct profile_sample_key {
 	uint64_t weight_ns;
-	uint32_t process, tid, comm, stack, cut, depth_limit;
-	uint32_t span; /* id of its struct profile_span plus 1; 0: none */
-	uint32_t span_fault;
+	uint32_t process, tid, comm, stack, cut;
+	uint16_t depth_limit, span_fault;
+	uint32_t span;	     /* id of its struct profile_span plus 1; 0: none */
+	uint32_t attributes; /* id of its struct profile_attribute_rows plus 1; 0: none */
+};
+struct profile_attribute_row {
+	uint32_t key, value;
 };
 struct profile_sample_row {
 	uint64_t count, first_ns, last_ns; /* first and last added, not least and greatest */
@@ -69,7 +73,8 @@ struct profile {
 	uint64_t period_ns;
 	uint32_t command_line;
 	/* keys and their rows */
-	struct profile_intern processes, files, locations, lines, stacks, spans, samples;
+	struct profile_intern processes, files, locations, lines, stacks, spans, attributes,
+		samples;
 	struct profile_process_row *process_rows;
 	struct profile_file_row *file_rows;
 	struct profile_location_row *location_rows;
@@ -113,7 +118,18 @@ static inline const struct profile_span *profile_span_of(const struct profile *p
 	return key->span ? profile_intern_get(&p->spans, key->span - 1, NULL) : NULL;
 }
 
-const char *profile_span_fault_name(enum profile_span_fault fault); /* "": none */
+/* NULL, 0: none. */
+static inline const struct profile_attribute_row *profile_attributes(
+	const struct profile *p, const struct profile_sample_key *key, size_t *ret_count)
+{
+	const struct profile_attribute_row *rows = NULL;
+
+	*ret_count = 0;
+	if (key->attributes)
+		rows = profile_intern_get(&p->attributes, key->attributes - 1, ret_count);
+	*ret_count /= sizeof(*rows);
+	return rows;
+}
 
 /* Innermost first; of the last one function is not used (the location's name is). NULL, 0: none. */
 static inline const struct profile_line_row *profile_lines(const struct profile *p,

@@ -60,7 +60,7 @@ static int64_t attribute_hex(struct profile_otlp *o, const char *key, const uint
 
 /* A list under construction: the first error sticks. */
 struct indices {
-	int32_t ids[4];
+	int32_t ids[PROFILE_OTLP_SAMPLE_ATTRIBUTES];
 	size_t count;
 	int err;
 };
@@ -217,6 +217,17 @@ static int64_t link_of(struct profile_otlp *o, const struct profile_sample_key *
 	return profile_encode_intern(&o->tables[PROFILE_OTLP_LINK], &link.base);
 }
 
+static void put_attributes(struct profile_otlp *o, const struct profile_sample_key *key,
+			   struct indices *list)
+{
+	size_t count;
+	const struct profile_attribute_row *rows = profile_attributes(o->p, key, &count);
+
+	for (size_t i = 0; i < count; i++)
+		put(list, attribute_text(o, profile_text(o->p, rows[i].key),
+					 profile_text(o->p, rows[i].value)));
+}
+
 static int gather_row(struct profile_otlp *o, uint32_t sample)
 {
 	const struct profile_sample_key *key = profile_sample_key(o->p, sample);
@@ -225,7 +236,7 @@ static int gather_row(struct profile_otlp *o, uint32_t sample)
 	struct indices attributes = {.count = 0};
 	char cut[PROFILE_CUT_TEXT];
 	const char *fault = profile_span_fault_name((enum profile_span_fault)key->span_fault);
-	int64_t stack = stack_of(o, key), link = link_of(o, key);
+	int64_t stack = stack_of(o, key), link = link_of(o, key), list;
 
 	put(&attributes, attribute_number(o, "thread.id", key->tid, ""));
 	put(&attributes, attribute_text(o, "thread.name", comm[0] ? comm : "[noname]"));
@@ -234,13 +245,18 @@ static int gather_row(struct profile_otlp *o, uint32_t sample)
 		put(&attributes, attribute_text(o, "flyball.cut", cut));
 	if (fault[0])
 		put(&attributes, attribute_text(o, "flyball.span_fault", fault));
+	put_attributes(o, key, &attributes);
 	if (stack < 0 || link < 0 || attributes.err)
 		return stack < 0 ? (int)stack : link < 0 ? (int)link : attributes.err;
+	list = profile_intern_add(&o->lists, attributes.ids,
+				  attributes.count * sizeof(attributes.ids[0]));
+	if (list < 0)
+		return (int)list;
 	row->period_ns = key->weight_ns;
 	row->process = key->process;
 	row->stack = (uint32_t)stack;
 	row->link = (uint32_t)link;
-	memcpy(row->attributes, attributes.ids, sizeof(row->attributes));
+	row->attributes = (uint32_t)list;
 	row->sample = sample;
 	return 0;
 }
@@ -310,10 +326,8 @@ static int compare_rows(const void *left, const void *right)
 		return a->stack < b->stack ? -1 : 1;
 	if (a->link != b->link)
 		return a->link < b->link ? -1 : 1;
-	for (size_t i = 0; i < ARRAY_SIZE(a->attributes); i++) {
-		if (a->attributes[i] != b->attributes[i])
-			return a->attributes[i] < b->attributes[i] ? -1 : 1;
-	}
+	if (a->attributes != b->attributes)
+		return a->attributes < b->attributes ? -1 : 1;
 	return a->sample < b->sample ? -1 : 1;
 }
 
@@ -335,6 +349,7 @@ int profile_otlp_init(struct profile_otlp *o, const struct profile *p)
 	memset(o, 0, sizeof(*o));
 	o->p = p;
 	o->budget.max = SIZE_MAX;
+	profile_intern_init(&o->lists, &o->budget);
 	for (int i = 0; i < PROFILE_OTLP_TABLES; i++)
 		profile_intern_init(&o->tables[i], &o->budget);
 	for (int i = 0; i < PROFILE_OTLP_TABLES; i++) {
@@ -354,6 +369,7 @@ void profile_otlp_done(struct profile_otlp *o)
 {
 	for (int i = 0; i < PROFILE_OTLP_TABLES; i++)
 		profile_intern_done(&o->tables[i]);
+	profile_intern_done(&o->lists);
 	mem_free(MEM_PROFILE, o->rows);
 	mem_free(MEM_PROFILE, o->location_ids);
 	mem_free(MEM_PROFILE, o->limits);
@@ -375,7 +391,7 @@ size_t profile_otlp_run_end(const struct profile_otlp *o, size_t begin, enum pro
 			break;
 		if (run >= PROFILE_OTLP_IDENTITY &&
 		    (row->stack != first->stack || row->link != first->link ||
-		     memcmp(row->attributes, first->attributes, sizeof(row->attributes)) != 0))
+		     row->attributes != first->attributes))
 			break;
 	}
 	return end;
@@ -410,10 +426,9 @@ int profile_otlp_sample(struct profile_otlp *o, size_t begin, size_t end, Otlp__
 	otlp__sample__init(ret);
 	ret->stack_index = (int32_t)first->stack;
 	ret->link_index = (int32_t)first->link;
-	ret->attribute_indices = first->attributes;
-	while (ret->n_attribute_indices < ARRAY_SIZE(first->attributes) &&
-	       first->attributes[ret->n_attribute_indices])
-		ret->n_attribute_indices++;
+	ret->attribute_indices = (int32_t *)profile_intern_get(&o->lists, first->attributes,
+							       &ret->n_attribute_indices);
+	ret->n_attribute_indices /= sizeof(*ret->attribute_indices);
 	ret->timestamps_unix_nano = o->times;
 	for (size_t i = begin; i < end; i++) {
 		struct profile_times walk = {.row = &o->p->sample_rows[o->rows[i].sample]};

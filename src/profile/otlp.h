@@ -25,22 +25,22 @@ enum profile_otlp_table {
 	PROFILE_OTLP_TABLES,
 };
 
-#define PROFILE_OTLP_SAMPLE_ATTRIBUTES	 4
+#define PROFILE_OTLP_SAMPLE_ATTRIBUTES	 (4 + PROFILE_ATTRIBUTES_MAX)
 #define PROFILE_OTLP_LEDGER_ATTRIBUTES	 (8 + 2 * FLY_DROP_COUNT)
 #define PROFILE_OTLP_RESOURCE_ATTRIBUTES 8
 
 struct profile_otlp_row {
 	uint64_t period_ns;
 	uint32_t process, stack, link;
-	int32_t attributes[PROFILE_OTLP_SAMPLE_ATTRIBUTES]; /* thread.id, thread.name, flyball.cut,
-							       flyball.span_fault */
-	uint32_t sample;				    /* id in the model */
+	uint32_t attributes; /* id in lists: thread.id, thread.name, flyball.x, the span's */
+	uint32_t sample;     /* id in the model */
 };
 
 struct profile_otlp {
 	const struct profile *p;
 	struct profile_budget budget;
 	struct profile_intern tables[PROFILE_OTLP_TABLES];
+	struct profile_intern lists; /* of indices of attributes */
 	struct profile_otlp_row *rows;
 	size_t row_count;
 	int32_t ledger[PROFILE_OTLP_LEDGER_ATTRIBUTES];

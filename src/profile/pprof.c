@@ -15,7 +15,7 @@
 #include <zconf.h>
 #include <zlib.h>
 
-#define LABELS_MAX   10
+#define LABELS_MAX   (10 + PROFILE_ATTRIBUTES_MAX)
 #define COMMENTS_MAX (12 + 2 * FLY_DROP_COUNT + 2 * FLY_UNNAMED_COUNT)
 
 enum {
@@ -212,6 +212,16 @@ static void label_hex(struct pprof *w, Pprof__Sample *s, const char *key, const 
 	label(w, s, key, hex, 0);
 }
 
+static void attribute_labels(struct pprof *w, const struct profile_sample_key *key,
+			     Pprof__Sample *s)
+{
+	size_t count;
+	const struct profile_attribute_row *rows = profile_attributes(w->p, key, &count);
+
+	for (size_t i = 0; i < count; i++)
+		label(w, s, profile_text(w->p, rows[i].key), profile_text(w->p, rows[i].value), 0);
+}
+
 static void labels_of(struct pprof *w, const struct profile_sample_key *key, Pprof__Sample *s)
 {
 	const struct profile_process_row *process = &w->p->process_rows[key->process];
@@ -233,6 +243,7 @@ static void labels_of(struct pprof *w, const struct profile_sample_key *key, Ppr
 	}
 	label(w, s, "span_fault", profile_span_fault_name((enum profile_span_fault)key->span_fault),
 	      0);
+	attribute_labels(w, key, s);
 }
 
 static int put_sample(struct pprof *w, uint32_t sample)

@@ -97,8 +97,23 @@ int profile_locations_open(const struct profile *p, profile_location_visit visit
 struct profile_span {
 	uint8_t trace_id[16], span_id[8];
 };
-/* Why a sample of a thread that publishes its spans has none. */
-enum profile_span_fault { PROFILE_SPAN_KNOWN, PROFILE_SPAN_PAGE_ABSENT, PROFILE_SPAN_INVALID };
+/* Why a sample of a thread that publishes its spans has none, or not all attributes of it. */
+enum profile_span_fault {
+	PROFILE_SPAN_KNOWN,
+	PROFILE_SPAN_PAGE_ABSENT,
+	PROFILE_SPAN_INVALID,
+	PROFILE_SPAN_ATTRIBUTES_TRUNCATED,
+	PROFILE_SPAN_ATTRIBUTES_ABSENT,
+	PROFILE_SPAN_ATTRIBUTES_INVALID,
+	PROFILE_SPAN_FAULTS,
+};
+
+/* Of a span, as the thread says. A key that is one of ours is put into outputs as "context.KEY". */
+#define PROFILE_ATTRIBUTES_MAX 64
+struct profile_attribute {
+	const char *key, *value;
+	size_t value_bytes;
+};
 
 struct profile_sample {
 	uint32_t process;
@@ -114,6 +129,8 @@ struct profile_sample {
 	const uint32_t *locations;
 	const struct profile_span *span; /* part of the key (CTX-6); NULL: in none */
 	enum profile_span_fault span_fault;
+	const struct profile_attribute *attributes; /* part of the key, in any order */
+	size_t attribute_count;
 };
 /* -ENOSPC: the limit; -ENOMEM; -EINVAL: an id that was never given out. */
 int profile_sample_add(struct profile *p, const struct profile_sample *sample);
@@ -143,7 +160,7 @@ struct profile_totals {
 	uint64_t cut[FLY_CUT_COUNT]; /* samples that carry the flag; one may carry several */
 	uint64_t stacks, locations, processes, files; /* distinct ones */
 	uint64_t spans, span_samples, span_ns;	      /* distinct ones; samples in spans */
-	uint64_t span_faults[3]; /* samples, by enum profile_span_fault; [0] is not used */
+	uint64_t span_faults[PROFILE_SPAN_FAULTS];    /* samples; [0] is not used */
 	/* Samples whose leaf has no name, by the reason; [FLY_UNNAMED_NONE]: nobody gave one. */
 	uint64_t unnamed_samples[FLY_UNNAMED_COUNT];
 	/* Locations with lines; of these, with inlined calls; and those whose lines could not be
@@ -166,6 +183,7 @@ size_t profile_top(const struct profile *p, bool by_total, struct profile_functi
 const char *profile_drop_name(enum fly_drop drop);
 const char *profile_cut_name(enum fly_cut cut);
 const char *profile_unnamed_name(enum fly_unnamed unnamed);
+const char *profile_span_fault_name(enum profile_span_fault fault); /* "": none */
 struct profile_reason {
 	const char *name, *kind /* "drop", "cut", "unnamed" */, *text, *advice;
 };
@@ -182,18 +200,22 @@ const struct profile_reason *profile_reason_get(size_t index);
  * A call that was inlined is a frame of its own: in folded and HTML one more, in pprof and OTLP one
  * more line of its location, innermost first; files and line numbers are in those two.
  *
- * folded  comm is the thread's at the time of the sample.
- * pprof   values samples/count and cpu/nanoseconds; labels pid, tid, comm, exe, container, cgroup,
- *         cut, trace_id and span_id (hexadecimal), span_fault; comments flyball.ledger.*,
- * flyball.unnamed.REASON (samples) and flyball.unlined.REASON (locations). One mapping for each
- *         executable segment: address - start + offset is the position in the file.
- * OTLP    one resource a process, one Profile a period (its weight), timestamps only. Samples have
- *         thread.id, thread.name, flyball.cut and flyball.span_fault, and a Link; locations
- * profile.frame.type, flyball.unnamed_reason and flyball.unlined_reason. A Mapping must have an
- * identity (build-id or htlhash): a file without one is named by the attribute flyball.file of its
- * locations instead. The ledger (flyball.ledger.*) is of the node, so it stands once in a request,
- * on its first Profile: a sum over Profiles counts it once. Without samples that Profile stands
- * alone. HTML    as the page in ui/ reads it.
+ * Folded: comm is the thread's at the time of the sample.
+ *
+ * pprof: values samples/count and cpu/nanoseconds; labels pid, tid, comm, exe, container, cgroup,
+ * cut, trace_id and span_id (hexadecimal), span_fault, and the span's attributes; comments
+ * flyball.ledger.*, flyball.unnamed.REASON (samples) and flyball.unlined.REASON (locations). One
+ * mapping for each executable segment: address - start + offset is the position in the file.
+ *
+ * OTLP: one resource a process, one Profile a period (its weight), timestamps only. Samples have
+ * thread.id, thread.name, flyball.cut, flyball.span_fault, the span's attributes, and a Link;
+ * locations profile.frame.type, flyball.unnamed_reason and flyball.unlined_reason. A Mapping must
+ * have an identity (build-id or htlhash): a file without one is named by the attribute flyball.file
+ * of its locations instead. The ledger (flyball.ledger.*) is of the node, so it stands once in a
+ * request, on its first Profile: a sum over Profiles counts it once. Without samples that Profile
+ * stands alone.
+ *
+ * HTML: as the page in ui/ reads it.
  */
 /* 0 or negative errno; called in order with all bytes of the output. */
 typedef int (*profile_sink)(void *ctx, const void *data, size_t bytes);

@@ -107,6 +107,51 @@ static void model__samples__merge_and_keep_every_timestamp(void **state)
 	profile_free(p);
 }
 
+static int add_attributes(struct profile *p, const struct profile_attribute *attributes,
+			  size_t count)
+{
+	static const struct profile_span span = {{1}, {2}};
+	const struct profile_sample s = {
+		.weight_ns = 1, .span = &span, .attributes = attributes, .attribute_count = count};
+
+	return profile_sample_add(p, &s);
+}
+
+static void model__attributes__keep_samples_apart(void **state)
+{
+	const struct profile_attribute a[] = {{"tenant", "one", 3}, {"route", "/", 1}},
+				       b[] = {{"route", "/", 1}, {"tenant", "one", 3}},
+				       c[] = {{"tenant", "two", 3}, {"route", "/", 1}},
+				       d[] = {{"tenant", "one", 3}, {"tenant", "two", 3}},
+				       e[] = {{"pid", "1", 1}, {"flyball.cut", "", 0}};
+	struct profile_attribute many[PROFILE_ATTRIBUTES_MAX + 1];
+	struct profile *p = make_small(0);
+	const struct profile_attribute_row *rows;
+	size_t count;
+
+	(void)state;
+	assert_int_equal(add_attributes(p, a, 2), 0);
+	assert_int_equal(add_attributes(p, b, 2), 0);
+	assert_int_equal(p->samples.count, 1);
+	assert_int_equal(add_attributes(p, c, 2), 0);
+	assert_int_equal(add_attributes(p, NULL, 0), 0);
+	assert_int_equal(p->samples.count, 3);
+	assert_int_equal(add_attributes(p, d, 2), 0);
+	rows = profile_attributes(p, profile_sample_key(p, 3), &count);
+	assert_int_equal(count, 1);
+	assert_string_equal(profile_text(p, rows[0].value), "one");
+	assert_int_equal(profile_sample_key(p, 3)->span_fault, PROFILE_SPAN_ATTRIBUTES_INVALID);
+	assert_int_equal(add_attributes(p, e, 2), 0);
+	rows = profile_attributes(p, profile_sample_key(p, 4), &count);
+	assert_int_equal(count, 2);
+	assert_string_equal(profile_text(p, rows[0].key), "context.pid");
+	assert_string_equal(profile_text(p, rows[1].key), "context.flyball.cut");
+	for (size_t i = 0; i < ARRAY_SIZE(many); i++)
+		many[i] = a[0];
+	assert_int_equal(add_attributes(p, many, ARRAY_SIZE(many)), -EINVAL);
+	profile_free(p);
+}
+
 static void model__lost_near_base__is_no_cut_in_start_code(void **state)
 {
 	const uint32_t lost = 1U << FLY_CUT_FRAME_POINTER_LOST, deep = 1U << FLY_CUT_DEPTH_LIMIT;
@@ -473,6 +518,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(model__equal_things__one_id),
 		cmocka_unit_test(model__samples__merge_and_keep_every_timestamp),
+		cmocka_unit_test(model__attributes__keep_samples_apart),
 		cmocka_unit_test(model__lost_near_base__is_no_cut_in_start_code),
 		cmocka_unit_test(model__bad_ids__are_refused),
 		cmocka_unit_test(model__updates__fill_in_and_keep),

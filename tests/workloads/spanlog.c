@@ -5,7 +5,8 @@
  *
  *	TID BEFORE_NS AFTER_NS SPAN	SPAN 0: none
  *
- * Trace ids hold the thread's number, span ids a number of their own.
+ * Trace ids hold the thread's number, span ids a number of their own; the attribute http.route is
+ * /SPAN modulo 7.
  */
 #include "flyball/context.h"
 
@@ -52,15 +53,18 @@ static void publish(struct worker *w, uint32_t span)
 {
 	struct entry *entry = &w->entries[w->count++];
 	uint8_t trace_id[16] = {1}, span_id[8] = {0};
+	char route[] = {'/', (char)('0' + span % 7)};
 
 	trace_id[15] = (uint8_t)w->number;
 	memcpy(span_id, &span, sizeof(span));
 	entry->span = span;
 	entry->before_ns = now_ns();
-	if (span)
+	if (span) {
 		flyball_context_enter(trace_id, span_id, 1);
-	else
+		flyball_context_attribute(1, route, sizeof(route));
+	} else {
 		flyball_context_leave();
+	}
 	entry->after_ns = now_ns();
 }
 
@@ -99,7 +103,8 @@ static int write_log(const char *path, const struct worker *workers, unsigned in
 int main(int argc, char **argv)
 {
 	static const struct flyball_attribute resource[] = {{"service.name", "spans-test"}};
-	static const struct flyball_process_context self = {resource, 1, NULL, 0};
+	static const char *const keys[] = {"user.id", "http.route"};
+	static const struct flyball_process_context self = {resource, 1, keys, 2};
 	unsigned int threads = argc == 4 ? (unsigned int)atoi(argv[1]) : 0;
 	struct worker *workers = calloc(threads, sizeof(*workers));
 
