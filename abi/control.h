@@ -21,12 +21,19 @@ enum fly_unwinder {
 	FLY_UNWIND_TABLES = 1, /* and frame pointers for code that has none (CTX-1) */
 };
 
+/* RING-1. Below NORMAL stacks or features are less than was asked for. */
+enum fly_state {
+	FLY_STATE_IS_NORMAL = 0,
+	FLY_STATE_IS_DEGRADED = 1,
+	FLY_STATE_IS_SUPPRESSED = 2,
+};
+
 struct fly_control {
 	__u32 is_on;	    /* 0: ticks are not even counted */
 	__u32 target;	    /* enum fly_target; each has a program of its own */
 	__u32 depth;	    /* user frames, 1..FLY_MAX_FRAMES */
 	__u32 kernel_depth; /* kernel frames, 0: none, at most kernel.perf_event_max_stack */
-	__u64 period_ns;    /* the weight of a tick */
+	__u64 period_ns;    /* the weight of a tick, but of the first after a change */
 	__u64 ring_bytes;
 	__u64 watermark_bytes; /* RING-3: above it, depth <= FLY_PRESSURE_FRAMES */
 	__u64 wake_bytes;      /* force a wake-up when this much is unread (CPU-5) */
@@ -37,7 +44,12 @@ struct fly_control {
 	__u32 unwinder;	       /* enum fly_unwinder; tables have programs of their own */
 	__u64 walk_ns;	       /* one walk of a user stack takes no longer */
 	__u32 span_processes;  /* elements of fly_spans */
-	__u32 pad;
+	__u32 state;	       /* enum fly_state */
+	__u32 suppress;	       /* so many of 2^32 samples are dropped; all ones: all */
+	__u32 is_memory_drop;  /* as memory_pressure, not as suppressed */
+	__u64 unread_peak;   /* BPF: most bytes unread since the reader cleared it */
+	__u64 paced_ns;	     /* when period_ns was changed last; 0: never */
+	__u64 period_was_ns; /* before that */
 };
 
 /* Two elements per CPU, so that no counter has two writers at different interrupt levels: the
@@ -66,6 +78,6 @@ struct fly_counters {
 	__u64 wakeups;	  /* forced */
 };
 
-_Static_assert(sizeof(struct fly_control) == 88, "abi: fly_control");
+_Static_assert(sizeof(struct fly_control) == 120, "abi: fly_control");
 
 #endif

@@ -3,9 +3,9 @@
  * The sampling programs: one run per tick of a CPU's cpu-clock event, in hard interrupt context.
  *
  * The order is fixed, cheapest and most decisive first: control block, tick, idle, target, taken,
- * ring watermark (before any user memory is read: RING-2), trace span, kernel stack, user
- * registers, user stack, the span's attributes, ring. Whatever happens after taken++, exactly one
- * of submitted and dropped[] goes up.
+ * suppressed, ring watermark (before any user memory is read: RING-2), trace span, kernel stack,
+ * user registers, user stack, the span's attributes, ring. Whatever happens after taken++, exactly
+ * one of submitted and dropped[] goes up.
  */
 #include "placing.h"
 #include "spans.h"
@@ -24,6 +24,7 @@ struct run {
 	struct fly_scratch *scratch;
 	struct task_struct *task;
 	__u64 time_ns;
+	__u64 weight_ns; /* read once: the period may change meanwhile, and the ledger is exact */
 	__u64 unread_bytes;
 	__u32 depth;	    /* user frames */
 	__u32 kernel_depth; /* kernel frames */
@@ -137,7 +138,7 @@ static __always_inline void fill_header(struct run *run, struct fly_sample *samp
 	sample->attribute_bytes = 0;
 	sample->cut = 0;
 	sample->time_ns = run->time_ns;
-	sample->weight_ns = run->control->period_ns;
+	sample->weight_ns = run->weight_ns;
 	sample->process_start_ns = task->group_leader->start_boottime;
 	sample->cgroup_id = bpf_get_current_cgroup_id();
 	sample->tgid = (__u32)task->tgid;
@@ -199,6 +200,8 @@ static __always_inline void take_sample(struct run *run, __u32 unwinder)
 	bool is_pressed;
 
 	run->unread_bytes = bpf_ringbuf_query(&fly_ring, BPF_RB_AVAIL_DATA);
+	if (run->unread_bytes > control->unread_peak)
+		control->unread_peak = run->unread_bytes;
 	is_pressed = run->unread_bytes > control->watermark_bytes;
 	if (is_pressed && depth > FLY_PRESSURE_FRAMES)
 		depth = FLY_PRESSURE_FRAMES;
@@ -241,6 +244,45 @@ static __always_inline bool is_target(__u32 target, struct task_struct *task)
 	return 1;
 }
 
+/* The governor's last resort: dropped before anything is read, and counted. */
+static __always_inline bool is_suppressed(struct run *run)
+{
+	struct fly_counters *counters = run->counters;
+	__u32 suppress = run->control->suppress;
+
+	if (!suppress || (suppress != ~0u && bpf_get_prandom_u32() >= suppress))
+		return 0;
+	if (run->control->is_memory_drop) {
+		counters->dropped[FLY_DROP_MEMORY_PRESSURE]++;
+		counters->dropped_ns[FLY_DROP_MEMORY_PRESSURE] += run->weight_ns;
+	} else {
+		counters->dropped[FLY_DROP_SUPPRESSED]++;
+		counters->dropped_ns[FLY_DROP_SUPPRESSED] += run->weight_ns;
+	}
+	return 1;
+}
+
+/* The period. A change of it starts the one under way anew, so the first tick after a change also
+ * stands for what had passed of the old one: without that a rate changed often loses time. */
+static __always_inline __u64 weigh(struct fly_control *control, struct fly_scratch *scratch,
+				   __u64 time_ns)
+{
+	__u64 period_ns = *(volatile __u64 *)&control->period_ns;
+	__u64 paced_ns = *(volatile __u64 *)&control->paced_ns;
+	__u64 was_ns = control->period_was_ns, since_ns = scratch->tick_ns;
+
+	scratch->tick_ns = time_ns;
+	if (paced_ns == scratch->paced_ns)
+		return period_ns;
+	if (since_ns < scratch->paced_ns)
+		since_ns = scratch->paced_ns;
+	scratch->paced_ns = paced_ns;
+	/* Later ticks mean that the first one found the CPU idle. */
+	if (!since_ns || paced_ns < since_ns || time_ns - paced_ns >= period_ns + period_ns / 2)
+		return period_ns;
+	return period_ns + (was_ns ? (paced_ns - since_ns) % was_ns : 0);
+}
+
 static __always_inline void tick(struct run *run, __u32 target, __u32 unwinder)
 {
 	struct fly_counters *counters = run->counters;
@@ -257,10 +299,12 @@ static __always_inline void tick(struct run *run, __u32 target, __u32 unwinder)
 		return;
 	}
 	counters->taken++;
-	counters->taken_ns += run->control->period_ns;
+	counters->taken_ns += run->weight_ns;
+	if (is_suppressed(run))
+		return;
 	if (scratch->is_busy) {
 		counters->dropped[FLY_DROP_SCRATCH_BUSY]++;
-		counters->dropped_ns[FLY_DROP_SCRATCH_BUSY] += run->control->period_ns;
+		counters->dropped_ns[FLY_DROP_SCRATCH_BUSY] += run->weight_ns;
 		return;
 	}
 	scratch->is_busy = 1;
@@ -280,6 +324,7 @@ static __always_inline int run_for(struct fly_perf_context *ctx, __u32 target, _
 	run.scratch = bpf_map_lookup_elem(&fly_scratch, &zero);
 	if (!run.counters || !run.scratch)
 		return 0;
+	run.weight_ns = weigh(run.control, run.scratch, run.time_ns);
 	tick(&run, target, unwinder);
 	run.counters->runs++;
 	run.counters->run_ns += bpf_ktime_get_ns() - run.time_ns;

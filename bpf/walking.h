@@ -86,6 +86,8 @@ struct fly_scratch {
 	__u32 is_busy;
 	__u32 walk_depth;
 	__u64 walk_end_ns;
+	__u64 tick_ns;	/* of the last tick */
+	__u64 paced_ns; /* the last change of the period that was seen */
 	struct fly_unwind unwind;
 	struct fly_vma vma;
 	__u64 attributes_at; /* of sample->attribute_bytes, in the thread's memory */

@@ -73,6 +73,13 @@ int kernel_clock_enable(struct kernel_clock_cpu *clock)
 	return 0;
 }
 
+int kernel_clock_pace(struct kernel_clock_cpu *clock, uint64_t period_ns)
+{
+	if (clock->fd >= 0 && ioctl(clock->fd, PERF_EVENT_IOC_PERIOD, &period_ns) < 0)
+		return -errno;
+	return 0;
+}
+
 /* Returns only when no run of the program is left on that CPU: the kernel disables the event by a
  * call on the CPU itself. */
 void kernel_clock_disable(struct kernel_clock_cpu *clock)

@@ -352,7 +352,7 @@ static void add_counters(struct kernel_ledger *ledger, const struct fly_counters
 	ledger->wakeups += counters->wakeups;
 }
 
-static uint64_t enabled_ns(const struct kernel_cpu *cpu)
+uint64_t kernel_enabled_ns(const struct kernel_cpu *cpu)
 {
 	return cpu->enabled_gone_ns +
 	       (cpu->clock.fd >= 0 ? kernel_clock_enabled_ns(&cpu->clock) : 0);
@@ -376,7 +376,7 @@ static int sum_counters(struct kernel *kernel, struct kernel_ledger *ledger)
 			if (set == FLY_COUNTERS_SAMPLE)
 				ledger->missed_by_kernel += kernel_missed(
 					&kernel->cpus[cpu], kernel->period_ns, (const void *)at,
-					enabled_ns(&kernel->cpus[cpu]));
+					kernel_enabled_ns(&kernel->cpus[cpu]));
 			at += stride;
 		}
 	}
@@ -396,8 +396,10 @@ int kernel_ledger_get(struct kernel *kernel, struct kernel_ledger *ret)
 	err = sum_counters(kernel, &ledger);
 	if (err)
 		return err;
-	for (uint32_t cpu = 0; cpu < kernel->cpu_count; cpu++)
+	for (uint32_t cpu = 0; cpu < kernel->cpu_count; cpu++) {
 		ledger.cpus += kernel->cpus[cpu].clock.fd >= 0;
+		ledger.node_idle_ns += kernel->cpus[cpu].idle_ns - kernel->cpus[cpu].idle_start_ns;
+	}
 	/* What the reader refused was submitted, and is not delivered. */
 	ledger.submitted -= kernel->invalid;
 	ledger.submitted_ns -= kernel->invalid_ns;

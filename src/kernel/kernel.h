@@ -151,8 +151,28 @@ struct kernel_ledger {
 	uint64_t wakeups;    /* of the reader, forced */
 	uint32_t cpus;
 	uint64_t period_ns;
+	uint64_t node_idle_ns; /* of all CPUs since the start, by /proc/stat */
 };
 int kernel_ledger_get(struct kernel *kernel, struct kernel_ledger *ret);
+
+/* What may change while it runs. A tick's weight is the period in force, the first one's after a
+ * change also what had passed of the period before; weights so add up to the time through any
+ * change, as long as no period is longer than the time between two changes. */
+struct kernel_pace {
+	enum fly_state state;
+	uint64_t period_ns;
+	uint32_t depth;
+	enum fly_unwinder unwinder; /* tables only where they were asked for at the start */
+	uint32_t suppressed_ppm;    /* share of samples dropped before anything is read */
+	bool is_memory_drop;
+};
+int kernel_pace_set(struct kernel *kernel, const struct kernel_pace *pace);
+/* The ring since the last call: how full it was at most, and the age of what is still unread. */
+struct kernel_pressure {
+	uint32_t ring_used_ppm;
+	uint64_t ring_lag_ns;
+};
+void kernel_pressure_take(struct kernel *kernel, struct kernel_pressure *ret);
 /* Reads fdinfo of every map and the perf rings; keeps the peak. */
 int kernel_memory_get(struct kernel *kernel, struct kernel_memory *ret);
 

@@ -98,6 +98,8 @@ int kernel_clock_open(struct kernel_clock_cpu *clock, uint32_t cpu, uint64_t per
 void kernel_clock_close(struct kernel_clock_cpu *clock, uint64_t *total_ns);
 int kernel_clock_enable(struct kernel_clock_cpu *clock);
 void kernel_clock_disable(struct kernel_clock_cpu *clock);
+/* Takes effect at once: the period under way begins anew. */
+int kernel_clock_pace(struct kernel_clock_cpu *clock, uint64_t period_ns);
 uint64_t kernel_clock_enabled_ns(const struct kernel_clock_cpu *clock);
 /* Enables all at random times within one period (at most 100 ms), so that ticks of different CPUs,
  * and of two runs, have nothing to do with each other. */
@@ -109,6 +111,9 @@ struct kernel_cpu {
 	struct kernel_sideband_cpu side;
 	uint64_t enabled_gone_ns;	 /* of events already closed */
 	uint64_t idle_start_ns, idle_ns; /* by /proc/stat: at the start, and as last read */
+	/* As of the last change of the period: ticks expected, ticks' worth of idle, and at which
+	 * enabled and idle times. */
+	uint64_t paced_ticks, paced_idle, paced_enabled_ns, paced_idle_ns;
 };
 struct kernel_segment {
 	void *map; /* NULL: there is none */
@@ -162,6 +167,8 @@ void kernel_idle_parse(struct kernel *kernel, const char *stat_text, bool is_sta
 void kernel_idle_read(struct kernel *kernel, bool is_start);
 uint64_t kernel_missed(const struct kernel_cpu *cpu, uint64_t period_ns,
 		       const struct fly_counters *counters, uint64_t enabled_ns);
+/* kernel.c: how long a CPU's events were enabled, of old ones, too. */
+uint64_t kernel_enabled_ns(const struct kernel_cpu *cpu);
 /* memory.c */
 uint64_t kernel_memlock(int fd); /* as fdinfo has it; 0: unknown */
 void kernel_memory_measure(struct kernel *kernel);

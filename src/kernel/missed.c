@@ -55,8 +55,10 @@ void kernel_idle_read(struct kernel *kernel, bool is_start)
 uint64_t kernel_missed(const struct kernel_cpu *cpu, uint64_t period_ns,
 		       const struct fly_counters *counters, uint64_t enabled_ns)
 {
-	uint64_t expected = enabled_ns / period_ns, missed;
-	uint64_t idle = (cpu->idle_ns - cpu->idle_start_ns) / period_ns;
+	/* Each stretch of time has the period it was sampled with. */
+	uint64_t expected = cpu->paced_ticks + (enabled_ns - cpu->paced_enabled_ns) / period_ns;
+	uint64_t idle_ns = cpu->idle_ns - cpu->idle_start_ns, missed;
+	uint64_t idle = cpu->paced_idle + (idle_ns - cpu->paced_idle_ns) / period_ns;
 
 	missed = expected > counters->ticks ? expected - counters->ticks : 0;
 	idle = idle > counters->idle ? idle - counters->idle : 0;

@@ -16,9 +16,11 @@
 #include <string.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <setjmp.h>
@@ -84,7 +86,7 @@ static void spin_end(pid_t pid)
 /* ---------------------------------------------------------------- what came */
 struct seen {
 	uint32_t spin;
-	uint64_t samples, weight_ns, spin_samples, spin_leaf, spin_chain, spin_incomplete;
+	uint64_t samples, weight_ns, spin_ns, spin_samples, spin_leaf, spin_chain, spin_incomplete;
 	uint64_t spin_tiny, spin_tiny_called;
 	uint64_t pressed, deep, disordered, last_ns;
 	uint64_t execs, exec_true, execs_seen, maps, build_ids, forks, exits, comms;
@@ -110,6 +112,7 @@ static void look_at_sample(struct seen *seen, const struct fly_sample *sample)
 			      sample->kernel_frames > FLY_PRESSURE_FRAMES;
 	seen->kernel_stacks += sample->kernel_frames > 0;
 	seen->others += sample->tgid != seen->spin;
+	seen->spin_ns += sample->tgid == seen->spin ? sample->weight_ns : 0;
 	if (sample->tgid != seen->spin || (sample->state & FLY_STATE_IN_KERNEL))
 		return;
 	seen->spin_samples++;
@@ -217,6 +220,16 @@ static void show(const char *what, const struct kernel_ledger *l)
 	       l->runs ? l->run_ns / l->runs : 0, l->wakeups);
 }
 
+static uint64_t cpu_time_ns(pid_t pid)
+{
+	struct timespec time;
+	clockid_t clock;
+
+	assert_int_equal(clock_getcpuclockid(pid, &clock), 0);
+	assert_int_equal(clock_gettime(clock, &time), 0);
+	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
+
 /* ---------------------------------------------------------------- tests */
 static void kernel_live__spinner__is_sampled_with_its_chain(void **state)
 {
@@ -293,6 +306,92 @@ static void kernel_live__full_ring__degrades_then_drops_then_adds_up(void **stat
 	assert_true(seen.pressed > 0);
 	assert_int_equal(seen.deep, 0);
 	assert_true(seen.most_user_frames > 60);
+	kernel_close(kernel);
+}
+
+/* Every 60 ms another rate: the weights are still the time the program had. */
+static void kernel_live__pace__weights_are_the_time_used(void **state)
+{
+	static const uint32_t rates[] = {97, 401, 47, 997, 199};
+	struct kernel_options options;
+	struct kernel_pace pace = {0};
+	struct kernel_ledger ledger;
+	struct seen seen = {0};
+	struct kernel *kernel;
+	uint64_t used_ns;
+	pid_t pid;
+
+	(void)state;
+	kernel_options_init(&options);
+	kernel = open_kernel(&options);
+	pid = spin_start("5");
+	seen.spin = (uint32_t)pid;
+	/* So that it runs all the time, whatever else does: a share would be known less well. */
+	setpriority(PRIO_PROCESS, (id_t)pid, -20);
+	pace.depth = options.depth;
+	start(kernel);
+	run_for(kernel, 200, &seen);
+	used_ns = cpu_time_ns(pid);
+	seen.spin_ns = 0;
+	for (int i = 0; i < 40; i++) {
+		pace.period_ns = 1000000000ULL / rates[i % ARRAY_SIZE(rates)];
+		assert_int_equal(kernel_pace_set(kernel, &pace), 0);
+		run_for(kernel, 60, &seen);
+	}
+	used_ns = cpu_time_ns(pid) - used_ns;
+	kernel_stop(kernel);
+	kernel_poll(kernel, true, look, &seen);
+	spin_end(pid);
+	check_exact(kernel, &seen, &ledger);
+	printf("paced: %lu us by weights, %lu us by its clock\n", seen.spin_ns / 1000,
+	       used_ns / 1000);
+	assert_true(used_ns > 500000000);
+	assert_true(seen.spin_ns * 100 > used_ns * 96 && seen.spin_ns * 100 < used_ns * 104);
+	kernel_close(kernel);
+}
+
+static void kernel_live__suppressed__counted_with_its_time(void **state)
+{
+	struct kernel_options options;
+	struct kernel_pace pace = {.state = FLY_STATE_IS_SUPPRESSED, .suppressed_ppm = 1000000};
+	struct kernel_pressure pressure;
+	struct kernel_ledger ledger;
+	struct seen seen = {0};
+	struct kernel *kernel;
+	pid_t pid;
+
+	(void)state;
+	kernel_options_init(&options);
+	kernel = open_kernel(&options);
+	pid = spin_start("5");
+	pace.period_ns = 1000000;
+	pace.depth = options.depth;
+	assert_int_equal(kernel_pace_set(kernel, &pace), 0);
+	start(kernel);
+	run_for(kernel, 300, &seen);
+	check_exact(kernel, &seen, &ledger);
+	assert_true(ledger.dropped[FLY_DROP_SUPPRESSED] > 100);
+	assert_int_equal(ledger.dropped[FLY_DROP_SUPPRESSED], ledger.taken);
+	assert_int_equal(ledger.dropped_ns[FLY_DROP_SUPPRESSED], ledger.taken_ns);
+	pace.is_memory_drop = true;
+	assert_int_equal(kernel_pace_set(kernel, &pace), 0);
+	run_for(kernel, 100, &seen);
+	assert_int_equal(kernel_ledger_get(kernel, &ledger), 0);
+	assert_true(ledger.dropped[FLY_DROP_MEMORY_PRESSURE] > 30);
+	assert_int_equal(seen.samples, 0);
+	pace.state = FLY_STATE_IS_NORMAL;
+	pace.suppressed_ppm = 0;
+	assert_int_equal(kernel_pace_set(kernel, &pace), 0);
+	kernel_pressure_take(kernel, &pressure);
+	usleep(100000); /* nobody reads */
+	kernel_pressure_take(kernel, &pressure);
+	assert_in_range(pressure.ring_used_ppm, 1, 1000000);
+	run_for(kernel, 100, &seen);
+	kernel_stop(kernel);
+	kernel_poll(kernel, true, look, &seen);
+	spin_end(pid);
+	check_exact(kernel, &seen, &ledger);
+	assert_true(seen.samples > 0);
 	kernel_close(kernel);
 }
 
@@ -620,6 +719,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(kernel_live__doctor__finds_no_blocker),
 		cmocka_unit_test(kernel_live__spinner__is_sampled_with_its_chain),
 		cmocka_unit_test(kernel_live__full_ring__degrades_then_drops_then_adds_up),
+		cmocka_unit_test(kernel_live__pace__weights_are_the_time_used),
+		cmocka_unit_test(kernel_live__suppressed__counted_with_its_time),
 		cmocka_unit_test(kernel_live__tasks__only_they_and_their_children),
 		cmocka_unit_test(kernel_live__tasks__a_thread_that_executes_is_followed),
 		cmocka_unit_test(kernel_live__cgroup__only_its_tasks),
