@@ -47,9 +47,9 @@ struct fly_control {
 	__u32 state;	       /* enum fly_state */
 	__u32 suppress;	       /* so many of 2^32 samples are dropped; all ones: all */
 	__u32 is_memory_drop;  /* as memory_pressure, not as suppressed */
-	__u64 unread_peak;   /* BPF: most bytes unread since the reader cleared it */
-	__u64 paced_ns;	     /* when period_ns was changed last; 0: never */
-	__u64 period_was_ns; /* before that */
+	__u64 unread_peak;     /* BPF: most bytes unread since the reader cleared it */
+	__u64 paced_ns;	       /* when period_ns was changed last; 0: never */
+	__u64 period_was_ns;   /* before that */
 };
 
 /* Two elements per CPU, so that no counter has two writers at different interrupt levels: the

@@ -47,6 +47,8 @@ struct agent_record_options {
 	const char *debuginfod_cache; /* NULL: HELPERS_FETCH_CACHE */
 	const char *calibration;      /* file; NULL: KERNEL_CALIBRATION_FILE */
 	const char *symbol_cache;     /* NULL: HELPERS_SYMBOLS_CACHE; "": none */
+	uint32_t cpu_budget_ppm;      /* of the node; 0: the rate is fixed */
+	bool has_tiers;		      /* with a budget: CPU-3 */
 	bool per_thread, no_symbols, no_inlines, json;
 };
 

@@ -51,8 +51,16 @@ void cost_sample(struct cost *cost, struct helpers *helpers, const struct helper
 
 void cost_interrupts(struct cost *cost, const char *file, uint64_t ticks)
 {
-	if (kernel_calibration_read(file ? file : KERNEL_CALIBRATION_FILE, &cost->ticks,
-				    &cost->no_ticks))
+	if (!cost->ticks.tick_ns && kernel_calibration_read(file ? file : KERNEL_CALIBRATION_FILE,
+							    &cost->ticks, &cost->no_ticks))
 		return;
 	cost->interrupt_ns = ticks * cost->ticks.tick_ns;
+}
+
+void cost_calibrate(struct cost *cost, const char *file)
+{
+	if (kernel_calibration_read(file ? file : KERNEL_CALIBRATION_FILE, &cost->ticks, NULL) &&
+	    kernel_calibrate(&cost->ticks, &cost->no_ticks))
+		log_warn("the budget is held without the cost of interrupts: %s",
+			 cost->no_ticks.text);
 }

@@ -35,6 +35,7 @@ struct recording {
 	const char *written[AGENT_OUTPUTS_MAX];
 	struct session session;
 	struct window *window;
+	struct governing *governing;
 	struct command command;
 	struct profile_run run;
 	struct kernel_ledger kernel_ledger;
@@ -203,6 +204,23 @@ static int block_signals(struct recording *r, struct why *why)
 	return r->signal_fd < 0 ? why_set(why, -errno, "no signalfd: %s", strerror(errno)) : 0;
 }
 
+static int start_governing(struct recording *r, struct why *why)
+{
+	struct governing_options options = {
+		.kernel = r->session.kernel,
+		.kernel_options = &r->opt->kernel,
+		.helpers = r->session.helpers,
+		.fetch = r->session.fetch,
+		.cpu_budget_ppm = r->opt->cpu_budget_ppm,
+		.has_tiers = r->opt->has_tiers,
+		.has_tables = r->session.unwinding,
+		.has_lines = !r->opt->no_inlines && !r->opt->no_symbols,
+		.tick_ns = r->cost.ticks.tick_ns,
+	};
+
+	return r->opt->cpu_budget_ppm ? governing_new(&options, &r->governing, why) : 0;
+}
+
 static int start(struct recording *r, struct why *why)
 {
 	struct kernel_options kernel = r->opt->kernel;
@@ -221,10 +239,14 @@ static int start(struct recording *r, struct why *why)
 		err = open_outputs(r, why);
 	if (!err)
 		err = block_signals(r, why);
+	if (!err && r->opt->cpu_budget_ppm)
+		cost_calibrate(&r->cost, r->opt->calibration);
 	if (!err)
 		err = session_open(&session, &r->session, why);
 	if (err == -EBADF && r->opt->cgroup)
 		why_prefix(why, "--cgroup %s", r->opt->cgroup);
+	if (!err)
+		err = start_governing(r, why);
 	if (!err)
 		err = mark_targets(r, why);
 	if (!err)
@@ -242,6 +264,8 @@ static int start(struct recording *r, struct why *why)
 	r->start_ns = clock_monotonic_ns();
 	r->start_realtime_ns = (uint64_t)((int64_t)r->start_ns + r->realtime_offset_ns);
 	err = kernel_start(r->session.kernel, why);
+	if (!err && r->governing)
+		err = governing_start(r->governing, r->start_ns, why);
 	if (!err && r->opt->command) {
 		err = command_go(&r->command, r->opt->command, why);
 		r->command_failed = err;
@@ -347,9 +371,13 @@ static void end_progress(const struct recording *r)
 /* One turn: everything that is due now. */
 static void turn(struct recording *r, uint64_t now, bool is_final)
 {
+	if (!is_final) /* before the ring is read: it asks how full it is */
+		governing_turn(r->governing, now);
 	kernel_poll(r->session.kernel, is_final, intake_event, r->window->intake);
 	session_answers(&r->session, now);
+	r->window->are_lines_held = !governing_wants(r->governing, GOVERNOR_LINES);
 	window_step(r->window, now);
+	unwinding_hold(r->session.unwinding, !governing_wants(r->governing, GOVERNOR_TABLE_BUILDS));
 	session_step(&r->session, now);
 	if (now >= r->next_cost_ns) {
 		r->next_cost_ns = now + COST_EVERY_NS;
@@ -519,6 +547,7 @@ static void report(const struct recording *r, const struct helpers_stats *helper
 		.kernel_ledger = &r->kernel_ledger,
 		.memory = &r->memory,
 		.cost = &r->cost,
+		.governing = governing_totals(r->governing),
 		.helpers = helpers,
 		.spans = &spans,
 		.exit_status = r->exit_status,
@@ -585,6 +614,7 @@ static int finish(struct recording *r)
 
 static void recording_done(struct recording *r)
 {
+	governing_free(r->governing);
 	session_close(&r->session);
 	window_free(r->window);
 	session_free(&r->session);

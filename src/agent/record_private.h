@@ -5,6 +5,7 @@
 
 #include "agent/agent.h"
 #include "agent/unwinding.h"
+#include "governor/governor.h"
 #include "helpers/helpers.h"
 #include "helpers/helpers_fetch.h"
 #include "kernel/kernel_calibrate.h"
@@ -235,6 +236,7 @@ struct window {
 	struct intake *intake; /* for kernel_poll: intake_event */
 	enum window_stage stage;
 	uint64_t stage_end_ns, next_ask_ns, next_lines_ns;
+	bool are_lines_held; /* until the window ends */
 };
 int window_new(const struct window_options *options, struct window **ret);
 /* With window_requests 0, or after helpers_stop and helpers_fetch_stop: answers come until then. */
@@ -288,8 +290,54 @@ struct cost {
 };
 /* The interrupts of so many ticks, by what flyball doctor --calibrate left in the file. */
 void cost_interrupts(struct cost *cost, const char *file, uint64_t ticks);
+/* For a budget it is measured where the file does not tell; said when that fails. */
+void cost_calibrate(struct cost *cost, const char *file);
 /* Call it now and then: it keeps the peak. */
 void cost_sample(struct cost *cost, struct helpers *helpers, const struct helpers_fetch *fetch);
+
+/* ---------------------------------------------------------------- watchdog.c: a stalled loop */
+struct watchdog;
+/* Needs no beat before it is made, one each turn from then on. */
+int watchdog_new(struct kernel *kernel, struct watchdog **ret, struct why *why);
+void watchdog_free(struct watchdog *w);
+/* The loop goes round. true: it was away, all samples are suppressed, and the pace must be set. */
+bool watchdog_beat(struct watchdog *w);
+
+/* ---------------------------------------------------------------- governing.c: budgets held */
+#define GOVERNING_EVENTS 256
+struct governing;
+struct governing_options {
+	struct kernel *kernel;
+	const struct kernel_options *kernel_options;
+	struct helpers *helpers;
+	const struct helpers_fetch *fetch; /* may be NULL */
+	uint32_t cpu_budget_ppm;
+	bool has_tiers, has_lines, has_tables;
+	uint64_t tick_ns; /* what a tick costs; 0: not known, and then not in the cost */
+	uint64_t start_ns;
+};
+struct governing_event {
+	uint64_t since_start_ns;
+	struct governor_outputs before, outputs;
+};
+struct governing_totals {
+	uint32_t budget_ppm;
+	uint64_t capacity_ns, sampling_ns, background_ns, bpf_ns, interrupt_ns;
+	uint64_t over_ns; /* time in which the last second's mean was above the budget */
+	uint64_t state_ns[3], tier_ns[GOVERNOR_TIERS];
+	size_t stalls;		     /* that the watchdog saw */
+	size_t changes, event_count; /* events beyond GOVERNING_EVENTS are only counted */
+	struct governing_event events[GOVERNING_EVENTS];
+};
+/* Sets the rate to begin with. -EINVAL, -ERANGE with a sentence. */
+int governing_new(const struct governing_options *options, struct governing **ret, struct why *why);
+void governing_free(struct governing *g);
+/* Costs count from here on, and the loop must go round. */
+int governing_start(struct governing *g, uint64_t start_ns, struct why *why);
+/* Does something ten times a second. NULL: nothing is governed, here and below. */
+void governing_turn(struct governing *g, uint64_t now_ns);
+bool governing_wants(const struct governing *g, uint32_t feature);
+const struct governing_totals *governing_totals(const struct governing *g);
 
 struct summary {
 	const struct agent_record_options *options;
@@ -298,6 +346,7 @@ struct summary {
 	const struct kernel_ledger *kernel_ledger;
 	const struct kernel_memory *memory;
 	const struct cost *cost;
+	const struct governing_totals *governing; /* NULL: no budget was given */
 	const struct helpers_stats *helpers;
 	const struct unwinding_stats *unwinding; /* NULL: frame pointers alone */
 	const struct spans_stats *spans;

@@ -8,7 +8,8 @@
 #include <jansson.h>
 #include <string.h>
 
-#define TOP 10
+#define TOP	       10
+#define GOVERNOR_SHOWN 8
 
 static double seconds(uint64_t ns)
 {
@@ -146,6 +147,35 @@ static void print_cost(const struct summary *s, FILE *to)
 			s->helpers->stuck);
 }
 
+static void print_governor(const struct summary *s, FILE *to)
+{
+	const struct governing_totals *g = s->governing;
+	double capacity = g && g->capacity_ns ? (double)g->capacity_ns / 100 : 1;
+	size_t shown;
+
+	if (!g)
+		return;
+	fprintf(to,
+		"  governor   %.3f %% of the node of %.4g %% allowed (samples %.3f, background "
+		"%.3f, "
+		"BPF %.3f, interrupts %.3f); above it for %.1f s\n",
+		(double)(g->sampling_ns + g->background_ns + g->bpf_ns + g->interrupt_ns) /
+			capacity,
+		g->budget_ppm / 1e4, (double)g->sampling_ns / capacity,
+		(double)g->background_ns / capacity, (double)g->bpf_ns / capacity,
+		(double)g->interrupt_ns / capacity, seconds(g->over_ns));
+	fprintf(to, "             normal %.1f s, degraded %.1f s, suppressed %.1f s; %zu changes\n",
+		seconds(g->state_ns[GOVERNOR_NORMAL]), seconds(g->state_ns[GOVERNOR_DEGRADED]),
+		seconds(g->state_ns[GOVERNOR_SUPPRESSED]), g->changes);
+	shown = g->event_count < GOVERNOR_SHOWN ? g->event_count : GOVERNOR_SHOWN;
+	for (size_t i = 0; i < shown; i++)
+		fprintf(to, "    %8.1f s  %-10s %s\n", seconds(g->events[i].since_start_ns),
+			governor_state_name(g->events[i].outputs.state),
+			g->events[i].outputs.reason);
+	if (g->event_count > shown)
+		fprintf(to, "                and %zu more\n", g->event_count - shown);
+}
+
 static void print_top(const struct summary *s, bool by_total, FILE *to)
 {
 	struct profile_function top[TOP];
@@ -176,6 +206,7 @@ void summary_print(const struct summary *s, FILE *to)
 	if (s->unwinding)
 		summary_unwinding_print(s->unwinding, to);
 	print_cost(s, to);
+	print_governor(s, to);
 	print_top(s, false, to);
 	print_top(s, true, to);
 	for (size_t i = 0; i < s->file_count; i++)
@@ -278,6 +309,46 @@ static json_t *json_cost(const struct summary *s)
 		"peak_anon_bytes", number(c->peak_anon_bytes), "unknown", unknown);
 }
 
+static json_t *json_pace(const struct governor_outputs *o)
+{
+	return json_pack("{s:s,s:i,s:i,s:o,s:i,s:s,s:i}", "state", governor_state_name(o->state),
+			 "tier", (int)o->tier, "level", (int)o->level, "period_ns",
+			 number(o->period_ns), "depth", (int)o->depth, "unwinder",
+			 o->unwinder == GOVERNOR_TABLES ? "tables" : "frame_pointers",
+			 "suppressed_ppm", (int)o->suppressed_ppm);
+}
+
+static json_t *json_governor(const struct governing_totals *g)
+{
+	json_t *events = json_array();
+
+	if (!g) {
+		json_decref(events);
+		return json_null();
+	}
+	for (size_t i = 0; i < g->event_count && i < GOVERNING_EVENTS; i++) {
+		const struct governing_event *e = &g->events[i];
+
+		json_array_append_new(events,
+				      json_pack("{s:o,s:s,s:s,s:o,s:o}", "since_start_ns",
+						number(e->since_start_ns), "cause",
+						governor_cause_name(e->outputs.cause), "reason",
+						e->outputs.reason, "before", json_pace(&e->before),
+						"after", json_pace(&e->outputs)));
+	}
+	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:{s:o,s:o,s:o},s:[o,o,o],s:o,s:o,s:o,s:o}",
+			 "budget_ppm", number(g->budget_ppm), "capacity_ns", number(g->capacity_ns),
+			 "sampling_ns", number(g->sampling_ns), "background_ns",
+			 number(g->background_ns), "bpf_ns", number(g->bpf_ns), "interrupt_ns",
+			 number(g->interrupt_ns), "over_ns", number(g->over_ns), "state_ns",
+			 "normal", number(g->state_ns[GOVERNOR_NORMAL]), "degraded",
+			 number(g->state_ns[GOVERNOR_DEGRADED]), "suppressed",
+			 number(g->state_ns[GOVERNOR_SUPPRESSED]), "tier_ns", number(g->tier_ns[0]),
+			 number(g->tier_ns[1]), number(g->tier_ns[2]), "stalls", number(g->stalls),
+			 "changes", number(g->changes), "events_total", number(g->event_count),
+			 "events", events);
+}
+
 static json_t *json_memory(const struct kernel_memory *m)
 {
 	json_t *maps = json_array();
@@ -326,13 +397,13 @@ int summary_print_json(const struct summary *s, FILE *to)
 	for (size_t i = 0; i < s->file_count; i++)
 		json_array_append_new(files, json_text(s->files[i]));
 	o = json_pack(
-		"{s:o,s:o,s:o,s:o,s:i,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "duration_ns",
+		"{s:o,s:o,s:o,s:o,s:i,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "duration_ns",
 		number(s->run->duration_ns), "cpus", number(s->run->cpus), "hz", number(s->run->hz),
 		"command", json_command(s), "own_status", s->own_status, "exit_status",
 		s->exit_status >= 0 ? number((uint64_t)s->exit_status) : json_null(), "kinds",
 		json_kinds(s), "stacks", json_stacks(s), "lines", json_lines(s), "spans",
-		json_spans(s), "cost", json_cost(s), "kernel_memory", json_memory(s->memory),
-		"files", files, "helpers",
+		json_spans(s), "cost", json_cost(s), "governor", json_governor(s->governing),
+		"kernel_memory", json_memory(s->memory), "files", files, "helpers",
 		json_pack("{s:o,s:o,s:o}", "opener_restarts", number(s->helpers->opener_restarts),
 			  "reader_restarts", number(s->helpers->reader_restarts), "stuck",
 			  number(s->helpers->stuck)),

@@ -62,7 +62,7 @@ struct unwinding {
 	size_t mapping_cap, place_cap;
 	uint64_t now_ns;
 	uint64_t asking; /* key under way or still to be sent; 0: none */
-	bool is_sent;
+	bool is_sent, is_held;
 	bool is_warm;	 /* samples wanted what was not there, since the last step */
 	bool is_hurried; /* and before it */
 	int64_t allowance_ns;
@@ -575,7 +575,7 @@ static void ask(struct unwinding *u)
 	if (!u->opt.helpers || u->is_sent)
 		return;
 	if (!u->asking) {
-		if (u->allowance_ns <= 0 || !tables_want(u->tables, &key))
+		if (u->is_held || u->allowance_ns <= 0 || !tables_want(u->tables, &key))
 			return;
 		u->asking = key;
 	}
@@ -593,6 +593,12 @@ static void ask(struct unwinding *u)
 }
 
 /* ---------------------------------------------------------------- time */
+void unwinding_hold(struct unwinding *u, bool is_held)
+{
+	if (u)
+		u->is_held = is_held;
+}
+
 void unwinding_step(struct unwinding *u, uint64_t now_ns)
 {
 	if (!u)

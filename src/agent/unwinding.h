@@ -36,6 +36,8 @@ void unwinding_want(struct unwinding *u, uint32_t tgid);
 void unwinding_sample(struct unwinding *u, const struct fly_sample *sample);
 /* One of its frames. */
 void unwinding_frame(struct unwinding *u, int32_t file, uint64_t file_offset);
+/* No further table is asked for, until it is allowed again. */
+void unwinding_hold(struct unwinding *u, bool is_held);
 /* Does what is due; after each poll. */
 void unwinding_step(struct unwinding *u, uint64_t now_ns);
 /* When the next poll should be: sooner than usual while samples want what is being placed. */

@@ -99,7 +99,7 @@ void window_step(struct window *w, uint64_t now_ns)
 		naming_ask(w->naming);
 	}
 	jit_ask(w->jit, now_ns);
-	if (now_ns >= w->next_lines_ns) {
+	if (now_ns >= w->next_lines_ns && !w->are_lines_held) {
 		w->next_lines_ns = now_ns + LINES_EVERY_NS;
 		lines_ask(w->lines);
 	}

@@ -14,9 +14,10 @@
 #include "helpers/helpers_fetch.h"
 #include "kernel/kernel_calibrate.h"
 
-#define TEXT_OF_(x)    #x
-#define TEXT_OF(x)     TEXT_OF_(x)
-#define DEFAULT_OUTPUT "flyball.html"
+#define TEXT_OF_(x)	   #x
+#define TEXT_OF(x)	   TEXT_OF_(x)
+#define DEFAULT_OUTPUT	   "flyball.html"
+#define DEFAULT_BUDGET_PPM 50000
 
 enum {
 	KEY_DEPTH = 256,
@@ -34,6 +35,8 @@ enum {
 	KEY_DEBUGINFOD_CACHE,
 	KEY_SYMBOL_CACHE,
 	KEY_CALIBRATION,
+	KEY_BUDGET,
+	KEY_TIERS,
 	KEY_JSON
 };
 
@@ -62,6 +65,12 @@ static const struct argp_option record_options[] = {
 	 "Keep the names of each program there, for recordings to come; none keeps nothing "
 	 "(default " HELPERS_SYMBOLS_CACHE ")",
 	 2},
+	{"budget", KEY_BUDGET, "PERCENT", 0,
+	 "Hold the whole cost below this share of the machine's CPU, above 0 to 5, by a lower rate "
+	 "and less detail (default: the rate is fixed)",
+	 2},
+	{"tiers", KEY_TIERS, NULL, 0,
+	 "With a budget (default 5): 11 Hz from 80 % of CPU use on, 5 Hz from 90 %", 2},
 	{"calibration", KEY_CALIBRATION, "FILE", 0,
 	 "Take the cost of an interrupt from there (default " KERNEL_CALIBRATION_FILE
 	 ", by flyball doctor --calibrate)",
@@ -97,6 +106,18 @@ struct parsed {
 	int verbose;
 	int status; /* usage error that was said */
 };
+
+static int parse_budget(struct parsed *p, const char *text)
+{
+	char *end;
+	double percent = strtod(text, &end);
+
+	if (end == text || (*end && strcmp(end, "%")) || !(percent * 10000 >= 1 && percent <= 5))
+		return cli_usage_error(
+			"record", "--budget %.50s: give a percentage above 0, at most 5", text);
+	p->opt.cpu_budget_ppm = (uint32_t)(percent * 10000 + 0.5);
+	return 0;
+}
 
 static int parse_pids(struct parsed *p, char *list)
 {
@@ -199,6 +220,11 @@ static int parse_option(int key, char *arg, struct parsed *p)
 			return cli_usage_error("record",
 					       "--debuginfod-cache %s: give a path from /", arg);
 		p->opt.debuginfod_cache = arg;
+		return 0;
+	case KEY_BUDGET:
+		return parse_budget(p, arg);
+	case KEY_TIERS:
+		p->opt.has_tiers = true;
 		return 0;
 	case KEY_CALIBRATION:
 		p->opt.calibration = arg;
@@ -329,6 +355,8 @@ int cli_record(int argc, char **argv)
 	p.opt.kernel.unwinder = FLY_UNWIND_TABLES;
 	if (!cli_parse("record", &record_argp, argc, argv, ARGP_IN_ORDER, &p, &p.status, &status))
 		return status;
+	if (p.opt.has_tiers && !p.opt.cpu_budget_ppm)
+		p.opt.cpu_budget_ppm = DEFAULT_BUDGET_PPM;
 	status = check_together(&p);
 	if (!status)
 		status = find_servers(&p);

@@ -167,6 +167,8 @@ struct kernel_pace {
 	bool is_memory_drop;
 };
 int kernel_pace_set(struct kernel *kernel, const struct kernel_pace *pace);
+/* All samples are dropped until kernel_pace_set. From any thread, not beside kernel_pace_set. */
+void kernel_pace_suppress(struct kernel *kernel);
 /* The ring since the last call: how full it was at most, and the age of what is still unread. */
 struct kernel_pressure {
 	uint32_t ring_used_ppm;

@@ -63,6 +63,15 @@ int kernel_pace_set(struct kernel *kernel, const struct kernel_pace *pace)
 	return pace->period_ns == kernel->period_ns ? 0 : set_period(kernel, pace->period_ns);
 }
 
+void kernel_pace_suppress(struct kernel *kernel)
+{
+	struct fly_control *control = kernel->control;
+
+	__atomic_store_n(&control->is_memory_drop, 0, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&control->state, FLY_STATE_IS_SUPPRESSED, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&control->suppress, UINT32_MAX, __ATOMIC_SEQ_CST);
+}
+
 void kernel_pressure_take(struct kernel *kernel, struct kernel_pressure *ret)
 {
 	uint64_t now = clock_monotonic_ns(), peak;
