@@ -6,8 +6,8 @@
  * Nothing here knows of profiling. Hash tables are uthash (uthash-dev), with its allocator sent
  * through mem_alloc by the including file where the table belongs to a part.
  *
- * Names in this part start with their noun (why_, log_, mem_, buf_, strings_, clock_, text_)
- * rather than with base_: they are the words of the house, used in every file.
+ * Names in this part start with their noun (why_, log_, mem_, buf_, strings_, clock_, directory_,
+ * text_) rather than with base_: they are the words of the house, used in every file.
  */
 #ifndef FLYBALL_BASE_H
 #define FLYBALL_BASE_H
@@ -70,6 +70,7 @@ enum mem_part {
 	MEM_KERNEL,
 	MEM_AGENT,
 	MEM_TABLES,
+	MEM_STORE,
 	MEM_PARTS,
 };
 void *mem_alloc(enum mem_part part, size_t bytes);		 /* zeroed */
@@ -125,6 +126,13 @@ uint64_t clock_monotonic_ns(void);
 uint64_t clock_realtime_ns(void);
 /* REALTIME - MONOTONIC by the tightest of several brackets; *ret_error_ns is half its width. */
 int64_t clock_realtime_offset_ns(uint64_t *ret_error_ns);
+
+/* ------------------------------------------------------------------ directory: one of our own
+ *
+ * Makes it (0700), and its parents (0755), if need be. Refuses a directory of another user, or that
+ * others may write to.
+ */
+int directory_open(const char *path, int *ret_directory, struct why *why);
 
 /* ------------------------------------------------------------------ text: what users type and see
  */

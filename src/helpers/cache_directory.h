@@ -18,9 +18,6 @@ struct cache_rules {
 	} brief[2];
 };
 
-/* Makes it, and its parents, if need be. Refuses a directory of another user, or that others may
- * write to. */
-int cache_directory_open(const char *path, int *ret_directory, struct why *why);
 /* Returns the bytes that are left. */
 uint64_t cache_directory_prune(int directory, const struct cache_rules *rules, uint64_t bytes_max);
 /* Opens for reading, and marks as used. -ENOENT and the like. */

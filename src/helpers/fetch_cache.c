@@ -23,7 +23,7 @@ int fetch_cache_open(const char *path, uint64_t bytes_max, int *ret_directory, s
 {
 	static const struct cache_rules rules = {
 		".debug", {{".part", PART_OLD_SEC}, {".none", NONE_OLD_SEC}}};
-	int err = cache_directory_open(path, ret_directory, why);
+	int err = directory_open(path, ret_directory, why);
 
 	if (!err)
 		cache_directory_prune(*ret_directory, &rules, bytes_max);

@@ -51,7 +51,7 @@ int helpers_symbols_start(struct helpers *h, const char *path, uint64_t bytes_ma
 	struct symbols *s = &h->symbols;
 	int directory, err;
 
-	err = cache_directory_open(path ? path : HELPERS_SYMBOLS_CACHE, &directory, why);
+	err = directory_open(path ? path : HELPERS_SYMBOLS_CACHE, &directory, why);
 	if (err)
 		return err;
 	s->directory = fcntl(directory, F_DUPFD_CLOEXEC, 10);
