@@ -25,7 +25,7 @@ static int check_meta(const struct store_block_meta *meta, size_t len, struct wh
 static int scrub(struct store *store, struct why *why)
 {
 	sqlite3_stmt *statement = store_statement(store, STORE_SQL_AFTER, why);
-	struct store_block block;
+	struct store_block block = {0};
 	int code, err;
 
 	if (!statement)

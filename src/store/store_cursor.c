@@ -93,7 +93,7 @@ int store_cursor_get(struct store *store, const char *target, struct store_curso
 		     struct why *why)
 {
 	sqlite3_stmt *statement = store_statement(store, STORE_SQL_CURSOR_GET, why);
-	struct store_cursor cursor;
+	struct store_cursor cursor = {0};
 	int code, err = 0;
 
 	if (!statement)
@@ -138,7 +138,7 @@ int store_block_after(struct store *store, uint64_t after_id, struct store_block
 		      struct why *why)
 {
 	sqlite3_stmt *statement = store_statement(store, STORE_SQL_AFTER, why);
-	struct store_block block;
+	struct store_block block = {0};
 	int code, err = 0;
 
 	if (!statement)
@@ -159,7 +159,7 @@ int store_block_after(struct store *store, uint64_t after_id, struct store_block
 
 int store_cursor_acknowledge(struct store *store, const char *target, uint64_t id, struct why *why)
 {
-	struct store_cursor now;
+	struct store_cursor now = {0};
 	uint64_t last = 0;
 	int err = store_cursor_get(store, target, &now, why);
 

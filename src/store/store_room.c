@@ -174,7 +174,7 @@ static int get_oldest(struct store *store, struct store_block *ret, struct why *
 static int delete_oldest(struct store *store, uint64_t end_ns, enum store_count count,
 			 struct why *why)
 {
-	struct store_block block;
+	struct store_block block = {0};
 	int err = get_oldest(store, &block, why);
 
 	if (err <= 0)
@@ -234,35 +234,38 @@ int store_room_expire(struct store *store, struct why *why)
 	return err < 0 ? err : 0;
 }
 
+/* Frees pages at the end of the database, a few in each transaction. */
+static int give_back(struct store *store, struct why *why)
+{
+	uint64_t unused = 0;
+	char text[64];
+	int err = store_statement_number(store, STORE_SQL_FREE_PAGES, &unused, why);
+
+	if (!err && !unused) {
+		err = delete_oldest(store, UINT64_MAX, STORE_EXPIRED_QUOTA, why);
+		if (!err)
+			return why_set(why, -ENOSPC, "the quota is too small for this database");
+	}
+	if (err < 0)
+		return err;
+	empty_log(store);
+	if (log_frames_used(store) + 6 * SHRINK_PAGES > store->room.log_frames)
+		return why_set(why, -EBUSY,
+			       "a reader holds the log: the database cannot be made smaller");
+	snprintf(text, sizeof(text), "PRAGMA incremental_vacuum(%d)", SHRINK_PAGES);
+	return store_sql_run(store->sql, text, "cannot make the database smaller", why);
+}
+
 int store_room_shrink(struct store *store, struct why *why)
 {
+	uint64_t pages = 0;
 	char text[64];
-	int err = 0;
+	int err = store_statement_number(store, STORE_SQL_PAGES, &pages, why);
 
-	while (!err) {
-		uint64_t pages = 0, unused = 0;
-
-		err = store_statement_number(store, STORE_SQL_PAGES, &pages, why);
-		if (err || pages <= store->room.pages)
-			break;
-		err = store_statement_number(store, STORE_SQL_FREE_PAGES, &unused, why);
-		if (err)
-			break;
-		if (!unused) {
-			err = delete_oldest(store, UINT64_MAX, STORE_EXPIRED_QUOTA, why);
-			if (err <= 0) {
-				err = err ? err : -ENOSPC;
-				break;
-			}
-			err = 0;
-		}
-		empty_log(store);
-		if (log_frames_used(store) + 6 * SHRINK_PAGES > store->room.log_frames)
-			return why_set(why, -EBUSY,
-				       "a reader holds the log: the database cannot "
-				       "be made smaller");
-		snprintf(text, sizeof(text), "PRAGMA incremental_vacuum(%d)", SHRINK_PAGES);
-		err = store_sql_run(store->sql, text, "cannot make the database smaller", why);
+	while (!err && pages > store->room.pages) {
+		err = give_back(store, why);
+		if (!err)
+			err = store_statement_number(store, STORE_SQL_PAGES, &pages, why);
 	}
 	empty_log(store);
 	if (err)
