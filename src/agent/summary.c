@@ -145,6 +145,15 @@ static void print_cost(const struct summary *s, FILE *to)
 		fprintf(to, "  helpers    opener replaced %u times, reader %u, %u stuck\n",
 			s->helpers->opener_restarts, s->helpers->reader_restarts,
 			s->helpers->stuck);
+	for (int i = 0; log_get_level() >= LOG_INFO && i < HELPERS_JOB_COUNT; i++) {
+		const struct helpers_job_stats *job = &s->helpers->jobs[i];
+
+		if (job->jobs)
+			fprintf(to,
+				"  reader     %-11s %6" PRIu64 " jobs, %.3f s, longest %.3f s\n",
+				helpers_job_names[i], job->jobs, seconds(job->busy_ns),
+				seconds(job->longest_ns));
+	}
 }
 
 static void print_governor(const struct summary *s, FILE *to)
@@ -368,6 +377,21 @@ static json_t *json_memory(const struct kernel_memory *m)
 			 maps);
 }
 
+static json_t *json_jobs(const struct helpers_stats *helpers)
+{
+	json_t *o = json_object();
+
+	for (int i = 0; i < HELPERS_JOB_COUNT; i++) {
+		const struct helpers_job_stats *job = &helpers->jobs[i];
+
+		json_object_set_new(o, helpers_job_names[i],
+				    json_pack("{s:o,s:o,s:o}", "jobs", number(job->jobs), "busy_ns",
+					      number(job->busy_ns), "longest_ns",
+					      number(job->longest_ns)));
+	}
+	return o;
+}
+
 /* Arguments are any bytes; JSON wants UTF-8. */
 static json_t *json_text(const char *text)
 {
@@ -404,9 +428,10 @@ int summary_print_json(const struct summary *s, FILE *to)
 		json_kinds(s), "stacks", json_stacks(s), "lines", json_lines(s), "spans",
 		json_spans(s), "cost", json_cost(s), "governor", json_governor(s->governing),
 		"kernel_memory", json_memory(s->memory), "files", files, "helpers",
-		json_pack("{s:o,s:o,s:o}", "opener_restarts", number(s->helpers->opener_restarts),
-			  "reader_restarts", number(s->helpers->reader_restarts), "stuck",
-			  number(s->helpers->stuck)),
+		json_pack("{s:o,s:o,s:o,s:o}", "opener_restarts",
+			  number(s->helpers->opener_restarts), "reader_restarts",
+			  number(s->helpers->reader_restarts), "stuck", number(s->helpers->stuck),
+			  "reader_jobs", json_jobs(s->helpers)),
 		"unwinding", s->unwinding ? summary_unwinding_json(s->unwinding) : json_null());
 	if (!o)
 		return -ENOMEM;

@@ -29,6 +29,33 @@ bool request_is_table(const struct request *r)
 	return r->wire.op == WIRE_TABLE || r->wire.op == WIRE_VDSO_TABLE;
 }
 
+const char *const helpers_job_names[HELPERS_JOB_COUNT] = {
+	[HELPERS_JOB_SCAN] = "scan",   [HELPERS_JOB_INSPECT] = "inspect",
+	[HELPERS_JOB_NAMES] = "names", [HELPERS_JOB_LINES] = "lines",
+	[HELPERS_JOB_TABLE] = "table", [HELPERS_JOB_SYMBOL_FILE] = "symbol_file",
+};
+
+enum helpers_job request_job(const struct request *r)
+{
+	switch (r->wire.op) {
+	case WIRE_SCAN:
+		return HELPERS_JOB_SCAN;
+	case WIRE_INSPECT:
+	case WIRE_PACKED_INFO:
+		return HELPERS_JOB_INSPECT;
+	case WIRE_PACK_DIGEST:
+	case WIRE_DEBUG_DIGEST:
+	case WIRE_PACK:
+	case WIRE_DEBUG_PACK:
+		return HELPERS_JOB_SYMBOL_FILE;
+	case WIRE_TABLE:
+	case WIRE_VDSO_TABLE:
+		return HELPERS_JOB_TABLE;
+	default:
+		return wire_is_lines(r->wire.op) ? HELPERS_JOB_LINES : HELPERS_JOB_NAMES;
+	}
+}
+
 static bool is_for_file(const struct request *r)
 {
 	switch (r->wire.op) {
@@ -837,6 +864,7 @@ void helpers_stats_get(struct helpers *h, struct helpers_stats *ret)
 		.own_system_ns = h->ended_system_ns,
 		.pending = h->pending,
 	};
+	memcpy(ret->jobs, h->jobs_done, sizeof(ret->jobs));
 	for (int i = 0; i < HELPER_KINDS; i++) {
 		uint64_t user, system;
 

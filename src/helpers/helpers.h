@@ -134,8 +134,27 @@ struct helpers_options {
 	unsigned int deadline_ms; /* 0: HELPERS_DEADLINE_MS */
 };
 
+/* What the reader did, by what it was asked for. The names are in helpers_job_names. */
+enum helpers_job {
+	HELPERS_JOB_SCAN,
+	HELPERS_JOB_INSPECT,
+	HELPERS_JOB_NAMES,
+	HELPERS_JOB_LINES,
+	HELPERS_JOB_TABLE,
+	HELPERS_JOB_SYMBOL_FILE,
+	HELPERS_JOB_COUNT,
+};
+extern const char *const helpers_job_names[HELPERS_JOB_COUNT];
+
+/* As the reader says; of a job that was ended at its deadline, as long as it was waited for. One
+ * that somebody killed it over is not counted. */
+struct helpers_job_stats {
+	uint64_t jobs, busy_ns, longest_ns;
+};
+
 struct helpers_stats {
 	unsigned int opener_restarts, reader_restarts, stuck;
+	struct helpers_job_stats jobs[HELPERS_JOB_COUNT];
 	uint64_t own_user_ns, own_system_ns; /* of live and ended helpers, from /proc or wait4 */
 	uint64_t anon_bytes;		     /* RssAnon now, all helpers */
 	unsigned int pending;		     /* accepted, not answered */

@@ -111,6 +111,7 @@ struct helpers {
 	size_t dying_count;
 	unsigned int restarts[HELPER_KINDS];
 	uint64_t ended_user_ns, ended_system_ns;
+	struct helpers_job_stats jobs_done[HELPERS_JOB_COUNT];
 
 	uint64_t buried_ns; /* when ended ones were last looked for */
 
@@ -153,6 +154,7 @@ uint64_t request_blame_key(const struct request *r);
 struct request *request_clone(const struct request *r, uint32_t op);
 int request_submit(struct helpers *h, struct request *r, helpers_done done, void *ctx);
 bool request_is_table(const struct request *r);
+enum helpers_job request_job(const struct request *r);
 /* enum fly_unnamed when the request is for what is known to hang; 0 otherwise. */
 uint32_t request_is_bad(const struct helpers *h, const struct request *r);
 void request_blame(struct helpers *h, const struct request *r, uint32_t unnamed, bool is_open);

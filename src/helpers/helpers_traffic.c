@@ -226,6 +226,18 @@ static void answer_take(struct helpers *h, struct request *r)
 	helpers_answer_done(&answer);
 }
 
+static void job_count(struct helpers *h, const struct request *r, uint64_t ns)
+{
+	struct helpers_job_stats *done = &h->jobs_done[request_job(r)];
+	uint64_t most = h->deadline_ns * (STARVED_FACTOR + 1);
+
+	ns = ns < most ? ns : most; /* it may say anything */
+	done->jobs++;
+	done->busy_ns += ns;
+	if (ns > done->longest_ns)
+		done->longest_ns = ns;
+}
+
 static void part_take(struct helpers *h, const struct wire_part *part, const char *data,
 		      size_t bytes)
 {
@@ -267,6 +279,7 @@ static void part_take(struct helpers *h, const struct wire_part *part, const cha
 		reader_distrust(h, NULL);
 		return;
 	}
+	job_count(h, r, part->spent_ns);
 	if (h->answer.err)
 		reader_distrust(h, r);
 	else
@@ -347,6 +360,7 @@ static void enforce_one(struct helpers *h, enum helper_kind kind, uint64_t now)
 		request_fail(h, r, -ETIMEDOUT, FLY_UNNAMED_OPEN_TIMEOUT,
 			     "opening did not end within its deadline");
 	} else {
+		job_count(h, r, waited);
 		request_blame(h, r, FLY_UNNAMED_READ_TIMEOUT, false);
 		request_fail(h, r, -ETIMEDOUT, FLY_UNNAMED_READ_TIMEOUT,
 			     "reading did not end within its deadline");

@@ -123,6 +123,7 @@ struct wire_part {
 	uint64_t ticket;
 	uint32_t bytes;
 	uint32_t is_last;
+	uint64_t spent_ns; /* the last part: from the job's arrival to the answer */
 };
 
 #endif

@@ -415,9 +415,10 @@ static void serve(const struct job *job, struct buf *out)
 	}
 }
 
-static int send_part(uint64_t ticket, const char *data, size_t bytes, bool is_last)
+static int send_part(uint64_t ticket, const char *data, size_t bytes, bool is_last,
+		     uint64_t spent_ns)
 {
-	struct wire_part part = {ticket, (uint32_t)bytes, is_last};
+	struct wire_part part = {ticket, (uint32_t)bytes, is_last, spent_ns};
 	struct iovec parts[2] = {{&part, sizeof(part)}, {(void *)data, bytes}};
 	struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
 	ssize_t n;
@@ -428,7 +429,7 @@ static int send_part(uint64_t ticket, const char *data, size_t bytes, bool is_la
 	return n < 0 ? -errno : 0;
 }
 
-static int send_answer(uint64_t ticket, const struct buf *out)
+static int send_answer(uint64_t ticket, const struct buf *out, uint64_t spent_ns)
 {
 	size_t at = 0;
 	int err;
@@ -436,7 +437,7 @@ static int send_answer(uint64_t ticket, const struct buf *out)
 	do {
 		size_t n = out->len - at < WIRE_PART_MAX ? out->len - at : WIRE_PART_MAX;
 
-		err = send_part(ticket, out->data + at, n, at + n == out->len);
+		err = send_part(ticket, out->data + at, n, at + n == out->len, spent_ns);
 		at += n;
 	} while (!err && at < out->len);
 	return err;
@@ -550,18 +551,19 @@ int main(int argc, char **argv)
 	if (!err)
 		err = confine((int)parent, &why);
 	/* The first answer, ticket 0: ready, or why not. */
-	send_part(WIRE_TICKET_NONE, why.text, err ? strlen(why.text) : 0, true);
+	send_part(WIRE_TICKET_NONE, why.text, err ? strlen(why.text) : 0, true, 0);
 	if (err)
 		return 1;
 	buf_init(&out, MEM_HELPERS, WIRE_ANSWER_MAX);
 	while (job_receive(&job)) {
+		uint64_t began = clock_monotonic_ns();
 		bool is_large;
 
 		serve(&job, &out);
 		/* Closing may hang as well (FUSE): do it while the job is still ours. */
 		for (size_t i = 0; i < job.fd_count; i++)
 			close(job.fds[i]);
-		if (send_answer(job.r.ticket, &out))
+		if (send_answer(job.r.ticket, &out, clock_monotonic_ns() - began))
 			break;
 		is_large = out.cap > TRIM_BYTES;
 		buf_reset(&out);
