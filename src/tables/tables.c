@@ -147,7 +147,7 @@ void tables_frame(struct tables *t, uint64_t key, uint64_t vaddr, uint64_t now_n
 	if (vaddr < slot->start || page >= slot->page_count)
 		return;
 	tables_heat_add(&slot->pages[page].heat, TABLES_HIT);
-	if (slot->pages[page].count && slot->pages[page].at == TABLES_NOWHERE)
+	if (tables_page_is_absent(&slot->pages[page]))
 		slot->is_wanting = true;
 }
 
@@ -162,7 +162,9 @@ void tables_page_absent(struct tables *t, uint32_t number, uint32_t page, uint64
 	if (slot->state != TABLES_KNOWN || page >= slot->page_count)
 		return;
 	tables_heat_add(&slot->pages[page].heat, TABLES_HIT);
-	slot->is_wanting = true;
+	/* It may have come since the walk. */
+	if (!slot->is_held || tables_page_is_absent(&slot->pages[page]))
+		slot->is_wanting = true;
 }
 
 /* ---------------------------------------------------------------- asking */
@@ -178,7 +180,7 @@ static bool is_to_be_made(const struct tables *t, const struct tables_slot *slot
 	case TABLES_REFUSED:
 		return slot->refusal == TABLES_REFUSED_UNREADABLE && t->now_ns >= slot->retry_ns;
 	case TABLES_KNOWN:
-		if (slot->copy || !slot->is_wanting)
+		if (slot->copy || !slot->is_wanting || tables_slot_is_whole(slot))
 			return false;
 		return tables_space_free_units(&t->space) >= 2 * tables_space_units(words) ||
 		       tables_value(slot->heat, words) > 2 * t->bar;
@@ -336,7 +338,7 @@ int tables_arrived(struct tables *t, uint64_t key, const struct tables_content *
 		refuse(t, number, TABLES_REFUSED_TOO_LARGE, now_ns);
 		return 0;
 	}
-	if (slot->is_held && slot->groups_held == slot->group_count)
+	if (tables_slot_is_whole(slot))
 		return 0;
 	tables_copy_free(t, slot);
 	err = tables_copy_new(content->table, now_ns, &slot->copy);
@@ -460,7 +462,7 @@ void tables_stats_get(const struct tables *t, struct tables_stats *ret)
 		ret->numbers++;
 		if (slot->state == TABLES_BARE || slot->state == TABLES_REFUSED)
 			ret->refused[slot->refusal]++;
-		if (slot->is_held && slot->groups_held == slot->group_count)
+		if (tables_slot_is_whole(slot))
 			ret->held++;
 		else if (slot->is_held)
 			ret->held_in_part++;

@@ -142,6 +142,16 @@ static inline bool tables_is_recent(uint32_t gone_ds, uint64_t now_ns)
 	return gone_ds && now_ns / 100000000 < gone_ds + TABLES_RECENT_NS / 100000000;
 }
 
+static inline bool tables_slot_is_whole(const struct tables_slot *slot)
+{
+	return slot->is_held && slot->groups_held == slot->group_count;
+}
+
+static inline bool tables_page_is_absent(const struct tables_page *page)
+{
+	return page->count && page->at == TABLES_NOWHERE;
+}
+
 /* --- tables_slot.c --- */
 /* Dictionaries and index of pages. */
 uint32_t tables_slot_frame_words(const struct tables_slot *slot);

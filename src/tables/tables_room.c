@@ -136,11 +136,6 @@ static void find_wants(struct tables *t, struct items *wants, uint64_t now_ns)
 }
 
 /* ---------------------------------------------------------------- placing */
-static bool is_whole(const struct tables_slot *slot)
-{
-	return slot->is_held && slot->groups_held == slot->group_count;
-}
-
 static void fill_all(struct tables *t, uint32_t number)
 {
 	struct tables_slot *slot = &t->slots[number];
@@ -168,7 +163,7 @@ static bool place_table(struct tables *t, uint32_t number)
 		fill_all(t, number);
 	else
 		slot->is_wanting = true; /* pages that samples were in */
-	if (is_whole(slot))
+	if (tables_slot_is_whole(slot))
 		tables_copy_free(t, slot);
 	return true;
 }
@@ -199,7 +194,7 @@ static bool place(struct tables *t, const struct item *item)
 		return false;
 	t->stats.fills++;
 	fill_near(t, item->number, item->page);
-	if (is_whole(slot))
+	if (tables_slot_is_whole(slot))
 		tables_copy_free(t, slot);
 	return true;
 }

@@ -61,7 +61,7 @@ static void page_show(struct tables *t, const struct tables_slot *slot, uint32_t
 {
 	const struct tables_page *page = &slot->pages[number];
 	uint32_t at = slot->pages_at[number / FLY_RUN_PAGES] + 2 * (number % FLY_RUN_PAGES);
-	bool is_absent = page->count && page->at == TABLES_NOWHERE;
+	bool is_absent = tables_page_is_absent(page);
 	__u64 *word = tables_space_words(&t->space, at);
 
 	__atomic_store_n(word,
@@ -76,7 +76,7 @@ int tables_slot_fill(struct tables *t, uint32_t number, uint32_t page_number)
 	struct tables_page *page = &slot->pages[page_number];
 	uint32_t at;
 
-	if (page->at != TABLES_NOWHERE || !page->count)
+	if (!tables_page_is_absent(page))
 		return 0;
 	at = take(t, page->count);
 	if (at == TABLES_NOWHERE)

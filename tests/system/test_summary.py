@@ -64,6 +64,11 @@ def test_numbers_of_the_summary_hang_together(tmp_path, targets, workloads):
         assert cost["interrupt_ns"] == k["ticks"] * cost["tick"]["ns"] > 0 and cost["unknown"] == {}
     if not rig.IS_ASAN:
         assert 0 < cost["peak_anon_bytes"] <= 40 << 20
+    jobs, tables = s["helpers"]["reader_jobs"], s["unwinding"]
+    once = tables["files"] + tables["shared_total"] + tables["expired_total"]
+    assert 0 < jobs["table"]["jobs"] <= once, "a table was made twice"
+    assert all(job["longest_ns"] <= job["busy_ns"] for job in jobs.values())
+    assert jobs["table"]["jobs"] <= jobs["table"]["busy_ns"] < 2 * s["duration_ns"]
 
 
 def test_cost_of_interrupts_is_what_was_calibrated(tmp_path, targets, workloads, schema):

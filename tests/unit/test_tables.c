@@ -257,6 +257,41 @@ static void tables__page_evicted_from_a_whole_table__is_asked_for_again(void **s
 	fixture_table_free(b);
 }
 
+/* A walk met a page while the table was being filled, and its sample comes after that. */
+static void tables__page_absent_that_has_come_since__is_no_reason_to_make_it_again(void **state)
+{
+	struct unwind_table *small = fixture_table(4, 30, 100),
+			    *large = fixture_table(3, 1800, 300);
+	uint64_t wanted;
+
+	(void)state;
+	open_tables(4 * MIB);
+	bring(1, 8, small);
+	assert_int_equal(stats().held, 1);
+	for (uint32_t page = 0; page < 30; page++) {
+		frames(8, small, page, 1);
+		tables_page_absent(fixture.tables, tables_number(fixture.tables, 8), page, now);
+	}
+	assert_false(tables_want(fixture.tables, &wanted));
+	/* Its answer, if it was asked for before, asks for nothing either. */
+	assert_int_equal(fixture_arrive(&fixture, 8, small, 8, now), 0);
+	tick(100 * MS);
+	assert_false(tables_want(fixture.tables, &wanted));
+	assert_int_equal(stats().built, 2);
+	fixture_close(&fixture);
+	/* The same of one held in part. */
+	open_tables(2 * MIB);
+	bring(1, 9, large);
+	assert_int_equal(stats().held_in_part, 1);
+	tables_page_absent(fixture.tables, tables_number(fixture.tables, 9), 100, now);
+	tick(100 * MS);
+	tables_page_absent(fixture.tables, tables_number(fixture.tables, 9), 100, now);
+	assert_false(tables_want(fixture.tables, &wanted));
+	fixture_close(&fixture);
+	fixture_table_free(small);
+	fixture_table_free(large);
+}
+
 /* ---------------------------------------------------------------- identity and time */
 static void tables__same_content__is_one_table(void **state)
 {
@@ -906,6 +941,8 @@ int main(void)
 		cmocka_unit_test(tables__arrival__every_row_is_found),
 		cmocka_unit_test(tables__little_memory__pages_come_when_they_are_wanted),
 		cmocka_unit_test(tables__page_evicted_from_a_whole_table__is_asked_for_again),
+		cmocka_unit_test(
+			tables__page_absent_that_has_come_since__is_no_reason_to_make_it_again),
 		cmocka_unit_test(tables__same_content__is_one_table),
 		cmocka_unit_test(tables__nobody_maps_it__goes_after_its_time),
 		cmocka_unit_test(tables__file_written_over__its_old_table_serves_no_more),
