@@ -160,7 +160,8 @@ struct spans_options {
 };
 struct spans_stats {
 	uint64_t published;   /* processes that publish what they are */
-	uint64_t unsupported; /* answers: their threads' spans are where they cannot be followed */
+	uint64_t unsupported; /* of them, their threads' spans are where they cannot be followed */
+	uint64_t invalid;     /* processes whose context makes no sense or never answers */
 	uint64_t full;	      /* times that the kernel had no room for one more process */
 	uint64_t unnamed;     /* answers whose names of attributes found no room */
 };

@@ -41,6 +41,7 @@ struct publisher {
 	uint64_t asked_ns, interval_ns;
 	uint64_t published_ns;
 	bool is_due, is_asking, is_gone, is_lost;
+	bool is_unsupported, is_invalid; /* counted as such */
 	char service[CONTEXT_TEXT_MAX];
 	struct names *names;
 	uint64_t named_ns; /* samples before are of another program */
@@ -225,9 +226,19 @@ static void take(struct publisher *p, const struct helpers_context *context)
 			s->stats.full++;
 		else
 			names_take(p, context);
-	} else if (context->state == HELPERS_CONTEXT_UNSUPPORTED) {
+	} else if (context->state == HELPERS_CONTEXT_UNSUPPORTED && !p->is_unsupported) {
+		p->is_unsupported = true;
 		s->stats.unsupported++;
 	}
+}
+
+static void tell_invalid(struct publisher *p, const char *text)
+{
+	if (p->is_invalid)
+		return;
+	p->is_invalid = true;
+	p->spans->stats.invalid++;
+	log_info("no spans of process %u: %s", p->tgid, text);
 }
 
 static void done(void *ctx, const struct helpers_result *result)
@@ -244,8 +255,13 @@ static void done(void *ctx, const struct helpers_result *result)
 	p->interval_ns = p->interval_ns ? 2 * p->interval_ns : FIRST_NS;
 	if (p->interval_ns > LAST_NS)
 		p->interval_ns = LAST_NS;
-	if (!result->err && result->context)
-		take(p, result->context);
+	if (result->err == -ETIMEDOUT)
+		tell_invalid(p, result->text);
+	if (result->err || !result->context)
+		return;
+	if (result->context->state == HELPERS_CONTEXT_INVALID)
+		tell_invalid(p, result->text);
+	take(p, result->context);
 }
 
 void spans_step(struct spans *s, uint64_t now_ns)

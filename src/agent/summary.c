@@ -57,6 +57,11 @@ static void print_spans(const struct summary *s, const struct profile_totals *to
 			   totals->span_faults[PROFILE_SPAN_ATTRIBUTES_ABSENT] +
 			   totals->span_faults[PROFILE_SPAN_ATTRIBUTES_INVALID];
 
+	if (s->spans->invalid)
+		fprintf(to,
+			"  no spans   the trace context of %" PRIu64
+			" processes makes no sense or could not be read\n",
+			s->spans->invalid);
 	if (!s->spans->published)
 		return;
 	fprintf(to,
@@ -71,8 +76,10 @@ static void print_spans(const struct summary *s, const struct profile_totals *to
 	fputc('\n', to);
 	if (s->spans->unsupported)
 		fprintf(to,
-			"  no spans   the threads of a process publish them in a way that is not "
-			"followed (docs/trace-correlation.md)\n");
+			"  no spans   the threads of %" PRIu64
+			" processes publish them in a way that is not followed "
+			"(docs/trace-correlation.md)\n",
+			s->spans->unsupported);
 }
 
 static void print_lines(const struct profile_totals *totals, FILE *to)
@@ -271,9 +278,11 @@ static json_t *json_spans(const struct summary *s)
 	json_t *spans;
 
 	profile_totals_get(s->profile, &totals);
-	spans = json_pack("{s:o,s:o,s:o,s:o}", "spans", number(totals.spans), "samples",
+	spans = json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "spans", number(totals.spans), "samples",
 			  number(totals.span_samples), "weight_ns", number(totals.span_ns),
-			  "processes", number(s->spans->published));
+			  "processes", number(s->spans->published), "processes_unsupported",
+			  number(s->spans->unsupported), "processes_invalid",
+			  number(s->spans->invalid));
 	for (int i = PROFILE_SPAN_KNOWN + 1; i < PROFILE_SPAN_FAULTS; i++)
 		json_object_set_new(spans, profile_span_fault_name(i),
 				    number(totals.span_faults[i]));

@@ -172,6 +172,7 @@ enum helpers_context_state {
 	HELPERS_CONTEXT_FOUND,	     /* place is set */
 	HELPERS_CONTEXT_LATER,	     /* they do, or may soon, but not by a way that is open now */
 	HELPERS_CONTEXT_UNSUPPORTED, /* in a way that cannot be followed: text says why */
+	HELPERS_CONTEXT_INVALID,     /* its process context makes no sense: text says why */
 	HELPERS_CONTEXT_STATES,
 };
 struct helpers_context {

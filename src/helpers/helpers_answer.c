@@ -471,7 +471,8 @@ static int context_check(struct cursor *c, size_t count, struct helpers_answer *
 	take(c, &head, sizeof(head));
 	if (c->is_bad || count > CONTEXT_ATTRIBUTES_MAX || head.key_count > CONTEXT_KEYS_MAX ||
 	    head.state >= HELPERS_CONTEXT_STATES || !is_place_good(&head) ||
-	    (!head.published_ns && (count || head.key_count || head.state)))
+	    (!head.published_ns &&
+	     (count || head.key_count || (head.state && head.state != HELPERS_CONTEXT_INVALID))))
 		return -EBADMSG;
 	texts = 2 * count + head.key_count;
 	ret->texts = mem_array(MEM_HELPERS, texts, sizeof(*ret->texts));

@@ -23,13 +23,18 @@ struct memory {
 	size_t bytes;
 };
 
+static bool is_spent(const struct memory *m)
+{
+	return m->reads > READS_MAX || m->bytes > BYTES_MAX;
+}
+
 static bool memory_read(void *ctx, uint64_t address, void *out, size_t bytes)
 {
 	struct memory *m = ctx;
 
 	m->reads++;
 	m->bytes += bytes;
-	if (m->reads > READS_MAX || m->bytes > BYTES_MAX || address > INT64_MAX)
+	if (is_spent(m) || address > INT64_MAX)
 		return false;
 	return pread(m->fd, out, bytes, (off_t)address) == (ssize_t)bytes;
 }
@@ -79,7 +84,7 @@ static bool look_at_map(void *ctx, const struct reader_map *map)
 }
 
 /* Where the threads' variable is; the program comes first in maps, and most often has it. */
-static void find_place(const struct context_memory *memory, struct look *look, int exe,
+static void find_place(const struct context_memory *reading, struct look *look, int exe,
 		       struct helpers_context *ret, struct why *ret_why)
 {
 	ret->state = HELPERS_CONTEXT_LATER; /* a library may come */
@@ -89,7 +94,7 @@ static void find_place(const struct context_memory *memory, struct look *look, i
 		int err;
 
 		module->fd = module->is_main ? exe : -1;
-		err = context_find(memory, module, &ret->place, &why);
+		err = context_find(reading, module, &ret->place, &why);
 		if (!err) {
 			ret->state = HELPERS_CONTEXT_FOUND;
 			ret_why->text[0] = 0;
@@ -99,6 +104,10 @@ static void find_place(const struct context_memory *memory, struct look *look, i
 			ret->state = HELPERS_CONTEXT_UNSUPPORTED;
 			*ret_why = why;
 		}
+	}
+	if (is_spent(reading->ctx) || look->count == MODULES_MAX) {
+		ret->state = HELPERS_CONTEXT_UNSUPPORTED;
+		why_set(ret_why, 0, "more programs and libraries than are looked at");
 	}
 }
 
@@ -142,6 +151,7 @@ void reader_context(const int fds[READER_CONTEXT_FILES], const char *exe, struct
 	struct helpers_context context = {.state = HELPERS_CONTEXT_NONE};
 	struct why why = {""};
 	struct buf texts;
+	int err;
 
 	look.exe = exe;
 	look.published = look.last_ino = look.count = look.is_musl = 0;
@@ -149,8 +159,12 @@ void reader_context(const int fds[READER_CONTEXT_FILES], const char *exe, struct
 		reader_maps(fds[0], look_at_map, &look);
 	/* Without a process context nobody reads the threads' (OTEP 4947): most processes end here.
 	 */
-	if (!look.published || context_process_read(&reading, look.published, &process, &why)) {
-		helpers_answer_context(out, &context, "");
+	err = look.published ? context_process_read(&reading, look.published, &process, &why)
+			     : -ENOENT;
+	if (err) {
+		if (err == -EBADMSG)
+			context.state = HELPERS_CONTEXT_INVALID;
+		helpers_answer_context(out, &context, err == -EBADMSG ? why.text : "");
 		return;
 	}
 	buf_init(&texts, MEM_HELPERS, WIRE_ANSWER_MAX);

@@ -121,3 +121,55 @@ def test_nobody_publishes(tmp_path, workloads):
     recorder = rig.record_command(tmp_path, [workloads / "split", 1], "-F", HZ, outputs=("folded", "pb.gz", "otlp"))
     assert not any(recorder.summary["spans"].values()), recorder.summary["spans"]
     assert not any("span_id" in s.labels for s in recorder.pprof.samples)
+
+
+# What a process may publish, and how its samples or it are flagged.
+HOSTILE = [("unmapped", "context_page_absent"), ("kernel", "context_page_absent"),
+           ("noncanonical", "context_page_absent"), ("offset", "context_page_absent"),
+           ("invalid", "context_invalid"), ("edge", "attributes_page_absent"), ("huge", "attributes_truncated"),
+           ("malformed", "attributes_invalid"), ("dirty", "attributes_invalid"), ("twice", "attributes_invalid"),
+           ("many", "attributes_truncated"), ("unnamed", None), ("changing", "attributes_invalid"),
+           ("keymap", "processes_invalid"), ("nowhere", "processes_invalid"), ("noise", "processes_invalid"),
+           ("stalled", "processes_invalid"), ("libraries", "processes_unsupported")]
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory, workloads):
+    """One recording of all of them, and of one that is honest: mode -> its samples."""
+    directory = tmp_path_factory.mktemp("hostile")
+    programs = [[workloads / "spanhostile", mode, "6000"] for mode, _ in HOSTILE]
+    programs.append([workloads / "spans.desc", 1, "6000", directory / "log"])
+    script = "".join(f"{' '.join(map(str, argv))} >/dev/null & echo $! {argv[1]} >>{directory}/pids\n"
+                     for argv in programs) + "wait\n"
+    recorder = rig.record_command(directory, ["/bin/sh", "-c", script], "-F", HZ, outputs=("otlp", "pb.gz", "folded"))
+    names = dict(line.split() for line in (directory / "pids").read_text().splitlines())
+    samples = defaultdict(list)
+    for profile in recorder.otlp:
+        samples[names.get(str(profile.resource["process.pid"]))] += profile.samples
+    return recorder, samples
+
+
+@pytest.mark.parametrize("mode, flag", HOSTILE)
+def test_hostile_publisher_is_flagged(hostile, mode, flag):
+    recorder, samples = hostile
+    faults = Counter(s.attributes.get("flyball.span_fault") for s in samples[mode])
+    spans = recorder.summary["spans"]
+    assert samples[mode], recorder.why()
+    if flag and flag.startswith("processes_"):
+        assert set(faults) == {None} and not any(s.span_id for s in samples[mode]), faults
+        assert spans[flag] == sum(f == flag for _, f in HOSTILE), spans
+    else:
+        # Before it is known that it publishes there is no flag; the memory of one that ends is gone.
+        assert faults[flag] or mode == "changing", faults
+        assert set(faults) <= {None, flag, "context_page_absent"} or mode == "changing", faults
+    if flag and flag.startswith("attributes_"):
+        assert any(s.span_id for s in samples[mode]), faults
+    if mode == "unnamed":
+        assert {s.attributes.get("context.attribute.200") for s in samples[mode] if s.span_id} == {"x"}
+
+
+def test_hostile_publishers_harm_nobody_else(hostile):
+    recorder, samples = hostile
+    right = [s for s in samples["1"] if s.span_id]
+    assert right and all(s.attributes["http.route"] for s in right[5:]), recorder.why()
+    assert recorder.summary["helpers"]["reader_restarts"] <= 2, recorder.summary["helpers"]
