@@ -21,6 +21,7 @@ static const struct {
 	{"explain", cli_explain, "explain a reason or a directive"},
 	{"unwind", cli_unwind, "show a binary's unwind table, or check it against libdw"},
 	{"governor", cli_governor, "live through a scenario and show what the governor does"},
+	{"store", cli_store, "show what a store of profiles holds, or check it"},
 };
 
 static void print_help(FILE *to)
