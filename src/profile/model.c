@@ -17,7 +17,7 @@ static size_t strings_cost(const struct profile *p)
 }
 
 /* Interns foreign text and moves its cost into the budget. */
-static int64_t text_add(struct profile *p, const char *text, size_t len)
+int64_t profile_text_add(struct profile *p, const char *text, size_t len)
 {
 	size_t before = strings_cost(p);
 	char clean[TEXT_MAX];
@@ -35,7 +35,7 @@ static int64_t text_add(struct profile *p, const char *text, size_t len)
 
 static int64_t text_add_str(struct profile *p, const char *text)
 {
-	return text_add(p, text, text ? strlen(text) : 0);
+	return profile_text_add(p, text, text ? strlen(text) : 0);
 }
 
 /* Sets *id to the text if there is one. A text that finds no room leaves what was there. */
@@ -214,9 +214,13 @@ int64_t profile_location_add(struct profile *p, uint32_t file, uint64_t address,
 {
 	const struct profile_location_key key = {.address = address, .file = file, .kind = kind};
 
-	if (file >= p->files.count || kind > PROFILE_JIT)
-		return -EINVAL;
-	return ROW_ADD(p, locations, &key, location_rows, location_cap);
+	return file < p->files.count && kind <= PROFILE_JIT ? profile_location_add_key(p, &key)
+							    : -EINVAL;
+}
+
+int64_t profile_location_add_key(struct profile *p, const struct profile_location_key *key)
+{
+	return ROW_ADD(p, locations, key, location_rows, location_cap);
 }
 
 void profile_location_name(struct profile *p, uint32_t location, const char *name,
@@ -402,7 +406,7 @@ static bool is_own_key(const char *key)
 	return !strncmp(key, "flyball.", strlen("flyball."));
 }
 
-static int64_t attribute_key_add(struct profile *p, const char *key)
+int64_t profile_attribute_key_add(struct profile *p, const char *key)
 {
 	char renamed[TEXT_MAX];
 
@@ -433,6 +437,12 @@ static size_t attributes_sort(struct profile_attribute_row *rows, size_t count)
 	return n;
 }
 
+int64_t profile_attributes_add(struct profile *p, struct profile_attribute_row *rows, size_t *count)
+{
+	*count = attributes_sort(rows, *count);
+	return profile_intern_add(&p->attributes, rows, *count * sizeof(*rows));
+}
+
 /* The span and its attributes, as parts of a key. */
 static int span_add(struct profile *p, const struct profile_sample *sample,
 		    struct profile_sample_key *key)
@@ -451,19 +461,19 @@ static int span_add(struct profile *p, const struct profile_sample *sample,
 		return 0;
 	for (size_t i = 0; i < sample->attribute_count; i++) {
 		const struct profile_attribute *attribute = &sample->attributes[i];
-		int64_t name = attribute_key_add(p, attribute->key);
-		int64_t value = text_add(p, attribute->value, attribute->value_bytes);
+		int64_t name = profile_attribute_key_add(p, attribute->key);
+		int64_t value = profile_text_add(p, attribute->value, attribute->value_bytes);
 
 		if (name < 0 || value < 0)
 			return (int)(name < 0 ? name : value);
 		rows[i] = (struct profile_attribute_row){(uint32_t)name, (uint32_t)value};
 	}
-	count = attributes_sort(rows, sample->attribute_count);
-	if (count < sample->attribute_count && !key->span_fault)
-		key->span_fault = PROFILE_SPAN_ATTRIBUTES_INVALID;
-	id = profile_intern_add(&p->attributes, rows, count * sizeof(rows[0]));
+	count = sample->attribute_count;
+	id = profile_attributes_add(p, rows, &count);
 	if (id < 0)
 		return (int)id;
+	if (count < sample->attribute_count && !key->span_fault)
+		key->span_fault = PROFILE_SPAN_ATTRIBUTES_INVALID;
 	key->attributes = (uint32_t)id + 1;
 	return 0;
 }
@@ -476,7 +486,6 @@ int profile_sample_add(struct profile *p, const struct profile_sample *sample)
 					 .cut = sample->cut,
 					 .depth_limit = sample->cut ? sample->depth_limit : 0,
 					 .span_fault = (uint16_t)sample->span_fault};
-	struct profile_sample_row *row;
 	int64_t comm, stack, id;
 	int err;
 
@@ -484,7 +493,7 @@ int profile_sample_add(struct profile *p, const struct profile_sample *sample)
 		return -EINVAL;
 	if (sample->is_near_base && sample->cut & FLY_CUTS_OF_NEAR_BASE)
 		key.cut |= PROFILE_NEAR_BASE;
-	comm = text_add(p, sample->comm, sample->comm ? strnlen(sample->comm, 16) : 0);
+	comm = profile_text_add(p, sample->comm, sample->comm ? strnlen(sample->comm, 16) : 0);
 	if (comm < 0)
 		return (int)comm;
 	stack = profile_intern_add(&p->stacks, sample->locations,
@@ -496,21 +505,31 @@ int profile_sample_add(struct profile *p, const struct profile_sample *sample)
 		return err;
 	key.comm = (uint32_t)comm;
 	key.stack = (uint32_t)stack;
-	id = ROW_ADD(p, samples, &key, sample_rows, sample_cap);
-	if (id < 0)
-		return (int)id;
-	row = &p->sample_rows[id];
+	id = profile_sample_add_key(p, &key);
+	return id < 0 ? (int)id : profile_sample_push(p, (uint32_t)id, sample->time_ns);
+}
+
+int64_t profile_sample_add_key(struct profile *p, const struct profile_sample_key *key)
+{
+	return ROW_ADD(p, samples, key, sample_rows, sample_cap);
+}
+
+int profile_sample_push(struct profile *p, uint32_t sample, uint64_t time_ns)
+{
+	struct profile_sample_row *row = &p->sample_rows[sample];
+	int err = 0;
+
 	if (row->count)
-		err = times_push(p, row, sample->time_ns);
+		err = times_push(p, row, time_ns);
 	else
-		row->first_ns = row->last_ns = sample->time_ns;
+		row->first_ns = row->last_ns = time_ns;
 	if (err)
 		return err;
 	row->count++;
-	if (sample->time_ns < p->min_time_ns)
-		p->min_time_ns = sample->time_ns;
-	if (sample->time_ns > p->max_time_ns)
-		p->max_time_ns = sample->time_ns;
+	if (time_ns < p->min_time_ns)
+		p->min_time_ns = time_ns;
+	if (time_ns > p->max_time_ns)
+		p->max_time_ns = time_ns;
 	return 0;
 }
 

@@ -31,10 +31,14 @@ struct profile_file_row {
 	struct profile_segment *segments;
 };
 
+/* One address may bear several names, as JIT code does whose memory was used again: a profile that
+ * is merged from many keeps these apart by their variant. */
 struct profile_location_key {
 	uint64_t address;
-	uint32_t file, kind;
+	uint32_t file;
+	uint32_t kind : 4, variant : 28;
 };
+#define PROFILE_VARIANTS (1U << 28)
 struct profile_location_row {
 	uint32_t name;	/* 0: none */
 	uint32_t lines; /* id of its struct profile_line_rows plus 1; 0: none */
@@ -150,6 +154,18 @@ static inline const char *profile_text(const struct profile *p, uint32_t id)
 {
 	return strings_get(p->strings, id);
 }
+
+/* What profile.h's functions are made of, for readers that have ids already. Text is made valid;
+ * none is id 0. A sample's row is empty at first; its time is pushed apart. */
+int64_t profile_text_add(struct profile *p, const char *text, size_t len);
+int64_t profile_location_add_key(struct profile *p, const struct profile_location_key *key);
+/* A key that is one of ours gets "context." in front. */
+int64_t profile_attribute_key_add(struct profile *p, const char *key);
+/* Sorts them; *count is how many there are without those whose key was there already. */
+int64_t profile_attributes_add(struct profile *p, struct profile_attribute_row *rows,
+			       size_t *count);
+int64_t profile_sample_add_key(struct profile *p, const struct profile_sample_key *key);
+int profile_sample_push(struct profile *p, uint32_t sample, uint64_t time_ns);
 
 /* Walks the timestamps of one sample row in the order they were added. */
 struct profile_times {

@@ -237,4 +237,44 @@ int profile_write(const struct profile *p, enum profile_format format,
 		  const struct profile_write_options *options, profile_sink sink, void *ctx,
 		  struct why *why);
 
+/* ---------------------------------------------------------------- reading back
+ *
+ * Blocks, the bytes of OTLP outputs, are merged into one profile. What any of process (its whole
+ * resource), thread, span, stack, cut, span fault or period tells apart stays apart (CTX-6);
+ * counts, times and ledgers add up exactly. Frames at one address of one file, by its build-id, are
+ * one: a name that one block lacks another gives. Any other two that differ in name or lines are
+ * two.
+ *
+ * A block is any bytes: what is malformed (-EBADMSG), past a limit (-ERANGE) or of another kind
+ * (-EOPNOTSUPP) is refused before anything of it counts, and the next one may be added. After
+ * -ENOSPC (options.max_bytes) and -ENOMEM the profile is not whole and takes no more. Beside the
+ * profile a block needs memory of at most 32 times its bytes while it is added.
+ *
+ * Lost on the way: frame kinds but kernel and user, names of processes whose program is known, the
+ * start of a process.
+ */
+struct profile_filter {
+	/* NULL: any. "*" in them stands for any text, but for ids, of which the first characters
+	 * will do. process and thread are names or numbers. */
+	const char *service, *process, *thread, *function;
+	const char *container, *build_id;
+	bool has_trace, has_span;
+	struct profile_span span;  /* of it trace_id, span_id */
+	uint64_t start_ns, end_ns; /* CLOCK_REALTIME, half open; 0: open */
+};
+struct profile_merge_seen {
+	uint64_t blocks, without_ledger; /* of them */
+	uint64_t samples, weight_ns;	 /* in all blocks */
+	uint64_t left_out, left_out_ns;	 /* by the filter; in the ledger they are "filtered" */
+};
+struct profile_merge;
+/* The filter's texts are borrowed. */
+int profile_merge_new(const struct profile_options *options, const struct profile_filter *filter,
+		      struct profile_merge **ret);
+void profile_merge_free(struct profile_merge *merge);
+int profile_merge_add(struct profile_merge *merge, const void *block, size_t bytes,
+		      struct why *why);
+const struct profile *profile_merge_get(const struct profile_merge *merge);
+void profile_merge_seen_get(const struct profile_merge *merge, struct profile_merge_seen *ret);
+
 #endif
