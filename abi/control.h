@@ -28,6 +28,8 @@ enum fly_state {
 	FLY_STATE_IS_SUPPRESSED = 2,
 };
 
+#define FLY_BUDGET_WINDOW_NS 100000000
+
 struct fly_control {
 	__u32 is_on;	    /* 0: ticks are not even counted */
 	__u32 target;	    /* enum fly_target; each has a program of its own */
@@ -36,6 +38,7 @@ struct fly_control {
 	__u64 period_ns;    /* the weight of a tick, but of the first after a change */
 	__u64 ring_bytes;
 	__u64 watermark_bytes; /* RING-3: above it, depth <= FLY_PRESSURE_FRAMES */
+	__u64 sample_bytes;    /* above it no sample is taken: the rest is for other records */
 	__u64 wake_bytes;      /* force a wake-up when this much is unread (CPU-5) */
 	__u32 is_woken;	       /* BPF sets it when it forced a wake-up, the reader clears it */
 	__u32 own_tgid;	       /* reserved for the governor: our own main process */
@@ -50,6 +53,7 @@ struct fly_control {
 	__u64 unread_peak;     /* BPF: most bytes unread since the reader cleared it */
 	__u64 paced_ns;	       /* when period_ns was changed last; 0: never */
 	__u64 period_was_ns;   /* before that */
+	__u64 cpu_budget_ns;   /* of FLY_BUDGET_WINDOW_NS, for the programs on one CPU; 0: any */
 };
 
 /* Two elements per CPU, so that no counter has two writers at different interrupt levels: the
@@ -78,6 +82,6 @@ struct fly_counters {
 	__u64 wakeups;	  /* forced */
 };
 
-_Static_assert(sizeof(struct fly_control) == 120, "abi: fly_control");
+_Static_assert(sizeof(struct fly_control) == 136, "abi: fly_control");
 
 #endif

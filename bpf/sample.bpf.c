@@ -3,9 +3,9 @@
  * The sampling programs: one run per tick of a CPU's cpu-clock event, in hard interrupt context.
  *
  * The order is fixed, cheapest and most decisive first: control block, tick, idle, target, taken,
- * suppressed, ring watermark (before any user memory is read: RING-2), trace span, kernel stack,
- * user registers, user stack, the span's attributes, ring. Whatever happens after taken++, exactly
- * one of submitted and dropped[] goes up.
+ * suppressed, ring watermark, this CPU's time budget (before the context and any user memory are
+ * read: RING-2), trace span, kernel stack, user registers, user stack, the span's attributes, ring.
+ * Whatever happens after taken++, exactly one of submitted and dropped[] goes up.
  */
 #include "placing.h"
 #include "spans.h"
@@ -169,6 +169,12 @@ static __always_inline __u64 wake_flags(struct run *run)
 	return BPF_RB_NO_WAKEUP;
 }
 
+static __always_inline void drop(struct run *run, __u32 reason)
+{
+	run->counters->dropped[reason]++;
+	run->counters->dropped_ns[reason] += run->weight_ns;
+}
+
 static __always_inline void submit(struct run *run, struct fly_sample *sample)
 {
 	struct fly_counters *counters = run->counters;
@@ -181,8 +187,7 @@ static __always_inline void submit(struct run *run, struct fly_sample *sample)
 	if (words > FLY_RECORD_WORDS)
 		words = FLY_RECORD_WORDS;
 	if (bpf_ringbuf_output(&fly_ring, sample, sizeof(*sample) + words * sizeof(__u64), flags)) {
-		counters->dropped[FLY_DROP_RING_FULL]++;
-		counters->dropped_ns[FLY_DROP_RING_FULL] += sample->weight_ns;
+		drop(run, FLY_DROP_RING_FULL);
 		if (flags == BPF_RB_FORCE_WAKEUP)
 			run->control->is_woken = 0; /* nothing was written, so nobody was woken */
 		return;
@@ -190,6 +195,22 @@ static __always_inline void submit(struct run *run, struct fly_sample *sample)
 	counters->submitted++;
 	counters->submitted_ns += sample->weight_ns;
 	counters->wakeups += flags == BPF_RB_FORCE_WAKEUP;
+}
+
+/* Whether this CPU has had its share. One whose walks are dear does not pay with what others save:
+ * the governor sees the node's mean, and ten times a second. */
+static __always_inline bool is_over_budget(struct run *run)
+{
+	__u64 budget_ns = run->control->cpu_budget_ns;
+	struct fly_scratch *scratch = run->scratch;
+
+	if (!budget_ns)
+		return 0;
+	if (run->time_ns - scratch->window_ns >= FLY_BUDGET_WINDOW_NS) {
+		scratch->window_ns = run->time_ns;
+		scratch->spent_ns = 0;
+	}
+	return scratch->spent_ns >= budget_ns;
 }
 
 static __always_inline void take_sample(struct run *run, __u32 unwinder)
@@ -202,7 +223,11 @@ static __always_inline void take_sample(struct run *run, __u32 unwinder)
 	run->unread_bytes = bpf_ringbuf_query(&fly_ring, BPF_RB_AVAIL_DATA);
 	if (run->unread_bytes > control->unread_peak)
 		control->unread_peak = run->unread_bytes;
+	if (run->unread_bytes > control->sample_bytes)
+		return drop(run, FLY_DROP_RING_FULL);
 	is_pressed = run->unread_bytes > control->watermark_bytes;
+	if (is_over_budget(run))
+		return drop(run, FLY_DROP_SUPPRESSED);
 	if (is_pressed && depth > FLY_PRESSURE_FRAMES)
 		depth = FLY_PRESSURE_FRAMES;
 	if (is_pressed && kernel_depth > FLY_PRESSURE_FRAMES)
@@ -247,18 +272,14 @@ static __always_inline bool is_target(__u32 target, struct task_struct *task)
 /* The governor's last resort: dropped before anything is read, and counted. */
 static __always_inline bool is_suppressed(struct run *run)
 {
-	struct fly_counters *counters = run->counters;
 	__u32 suppress = run->control->suppress;
 
 	if (!suppress || (suppress != ~0u && bpf_get_prandom_u32() >= suppress))
 		return 0;
-	if (run->control->is_memory_drop) {
-		counters->dropped[FLY_DROP_MEMORY_PRESSURE]++;
-		counters->dropped_ns[FLY_DROP_MEMORY_PRESSURE] += run->weight_ns;
-	} else {
-		counters->dropped[FLY_DROP_SUPPRESSED]++;
-		counters->dropped_ns[FLY_DROP_SUPPRESSED] += run->weight_ns;
-	}
+	if (run->control->is_memory_drop)
+		drop(run, FLY_DROP_MEMORY_PRESSURE);
+	else
+		drop(run, FLY_DROP_SUPPRESSED);
 	return 1;
 }
 
@@ -303,8 +324,7 @@ static __always_inline void tick(struct run *run, __u32 target, __u32 unwinder)
 	if (is_suppressed(run))
 		return;
 	if (scratch->is_busy) {
-		counters->dropped[FLY_DROP_SCRATCH_BUSY]++;
-		counters->dropped_ns[FLY_DROP_SCRATCH_BUSY] += run->weight_ns;
+		drop(run, FLY_DROP_SCRATCH_BUSY);
 		return;
 	}
 	scratch->is_busy = 1;
@@ -316,6 +336,7 @@ static __always_inline int run_for(struct fly_perf_context *ctx, __u32 target, _
 {
 	__u32 set = FLY_COUNTERS_SAMPLE, zero = 0;
 	struct run run = {.ctx = ctx, .control = fly_control_get()};
+	__u64 took_ns;
 
 	if (!run.control)
 		return 0;
@@ -326,8 +347,10 @@ static __always_inline int run_for(struct fly_perf_context *ctx, __u32 target, _
 		return 0;
 	run.weight_ns = weigh(run.control, run.scratch, run.time_ns);
 	tick(&run, target, unwinder);
+	took_ns = bpf_ktime_get_ns() - run.time_ns;
+	run.scratch->spent_ns += took_ns;
 	run.counters->runs++;
-	run.counters->run_ns += bpf_ktime_get_ns() - run.time_ns;
+	run.counters->run_ns += took_ns;
 	return 0;
 }
 

@@ -86,8 +86,10 @@ struct fly_scratch {
 	__u32 is_busy;
 	__u32 walk_depth;
 	__u64 walk_end_ns;
-	__u64 tick_ns;	/* of the last tick */
-	__u64 paced_ns; /* the last change of the period that was seen */
+	__u64 tick_ns;	 /* of the last tick */
+	__u64 paced_ns;	 /* the last change of the period that was seen */
+	__u64 window_ns; /* when the budget's window began */
+	__u64 spent_ns;	 /* in it */
 	struct fly_unwind unwind;
 	struct fly_vma vma;
 	__u64 attributes_at; /* of sample->attribute_bytes, in the thread's memory */

@@ -15,6 +15,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+/* No CPU spends more than a tenth of its time in our programs, whatever the node's mean. */
+#define CPU_SHARE 10
 #define NOTICE_MS 95 /* a turn that comes a little early is as good */
 
 /* Sums since the recording began, as last read. */
@@ -138,6 +140,7 @@ static int set_pace(struct governing *g)
 							     : FLY_UNWIND_FRAME_POINTERS,
 		.suppressed_ppm = out->suppressed_ppm,
 		.is_memory_drop = out->is_memory_drop,
+		.cpu_budget_ns = FLY_BUDGET_WINDOW_NS / CPU_SHARE,
 	};
 
 	return kernel_pace_set(g->options.kernel, &pace);
@@ -184,8 +187,9 @@ void governing_turn(struct governing *g, uint64_t now_ns)
 	if (!g || now_ns - g->last.time_ns < NOTICE_MS * 1000000ULL || read_all(g, &now))
 		return;
 	was_away = watchdog_beat(g->watchdog);
-	g->totals.stalls += was_away;
 	dt_ns = now.time_ns - g->last.time_ns;
+	/* Where the watchdog stood still too, it may not have seen it. */
+	g->totals.stalls += dt_ns >= GOVERNOR_STALL_NS;
 	before = g->governor.outputs;
 	fill_inputs(g, &now, &in);
 	governor_step(&g->governor, &in, dt_ns);

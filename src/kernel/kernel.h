@@ -165,6 +165,7 @@ struct kernel_pace {
 	enum fly_unwinder unwinder; /* tables only where they were asked for at the start */
 	uint32_t suppressed_ppm;    /* share of samples dropped before anything is read */
 	bool is_memory_drop;
+	uint64_t cpu_budget_ns; /* of each FLY_BUDGET_WINDOW_NS on one CPU; 0: any */
 };
 int kernel_pace_set(struct kernel *kernel, const struct kernel_pace *pace);
 /* All samples are dropped until kernel_pace_set. From any thread, not beside kernel_pace_set. */

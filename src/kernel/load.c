@@ -137,6 +137,7 @@ static int map_control(struct kernel *kernel, struct why *why)
 		.period_ns = kernel->period_ns,
 		.ring_bytes = kernel->options.ring_bytes,
 		.watermark_bytes = kernel->options.ring_bytes / 4 * 3,
+		.sample_bytes = kernel->options.ring_bytes / 16 * 15,
 		.wake_bytes = kernel->options.ring_bytes / 2,
 		.unwinder = kernel->options.unwinder,
 		.walk_ns = kernel->options.walk_ns,

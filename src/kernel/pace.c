@@ -55,6 +55,7 @@ int kernel_pace_set(struct kernel *kernel, const struct kernel_pace *pace)
 	control->depth = pace->depth;
 	control->unwinder = pace->unwinder < kernel->options.unwinder ? pace->unwinder
 								      : kernel->options.unwinder;
+	control->cpu_budget_ns = pace->cpu_budget_ns;
 	control->is_memory_drop = pace->is_memory_drop;
 	control->suppress =
 		pace->suppressed_ppm >= 1000000

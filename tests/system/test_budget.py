@@ -5,8 +5,12 @@ import contextlib
 import ctypes
 import json
 import os
+import re
+import signal
+import subprocess
 import time
 from math import sqrt
+from pathlib import Path
 
 import pytest
 import rig
@@ -93,6 +97,51 @@ def test_stalled_loop_is_suppressed_and_comes_back(tmp_path, targets, workloads)
     # What came after, and what was taken before, is there.
     assert recorder.kind["delivered"] > 0
     assert governor["events"][-1]["after"]["suppressed_ppm"] == 0, governor
+
+
+def held_objects(pid):
+    """(what, id) of the BPF objects that a process holds."""
+    found = set()
+    for fd in os.listdir(f"/proc/{pid}/fdinfo"):
+        with contextlib.suppress(FileNotFoundError):
+            info = Path(f"/proc/{pid}/fdinfo/{fd}").read_text()
+            found |= set(re.findall(r"^(prog|map|link)_id:\s+(\d+)", info, re.M))
+    return found
+
+
+def listed_objects():
+    found = set()
+    for what in ("prog", "map", "link"):
+        done = subprocess.run(["bpftool", "-j", what, "list"], capture_output=True, check=True)
+        found |= {(what, str(o["id"])) for o in json.loads(done.stdout)}
+    return found
+
+
+def test_kill_9_leaves_nothing(tmp_path, targets, workloads):
+    """The off switch that always works: 2 s later the kernel has no object of ours, and no helper runs."""
+    rig.burn_every_cpu(targets, workloads / "split", "-t", 600)
+    with rig.recording(tmp_path, "-a", "-F", 999, "--budget", 5) as recorder:
+        rig.run_for(0.5)
+        held, helpers = held_objects(recorder.main), rig.descendants(recorder.main)
+        assert {what for what, _ in held} == {"prog", "map", "link"} and len(helpers) >= 2
+        assert held <= listed_objects()
+        os.kill(recorder.main, signal.SIGKILL)
+        assert recorder.finish(status=None).status == -signal.SIGKILL
+        rig.wait_for(lambda: not held & listed_objects(), "no program, map or link is left", seconds=2)
+        rig.wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in helpers), "no helper is left", seconds=2)
+
+
+def test_stopped_process_loses_time_and_nothing_else(tmp_path, targets, workloads):
+    """SIGSTOP of all of flyball, the watchdog with it: what was lost is counted, and it goes on."""
+    rig.burn_every_cpu(targets, workloads / "split", "-t", 600)
+    with rig.recording(tmp_path, "-a", "-F", 199, "--budget", 5, "--ring", "64K", "--no-symbols") as recorder:
+        rig.run_for(0.3)
+        recorder.stop(signal.SIGSTOP)
+        rig.run_for(4)
+        recorder.stop(signal.SIGCONT)
+        rig.run_for(0.7)
+    governor = recorder.summary["governor"]
+    assert governor["stalls"] == 1 and recorder.kind["dropped"]["ring_full"] > 0, recorder.why()
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "5.1", "x", "1x", ""])

@@ -298,15 +298,94 @@ static void kernel_live__full_ring__degrades_then_drops_then_adds_up(void **stat
 	kernel_close(kernel);
 }
 
-static pid_t spin_on(uint32_t cpu)
+static pid_t spin_on(uint32_t cpu, const char *depth)
 {
-	pid_t pid = spin_start("5");
+	pid_t pid = spin_start(depth);
 	cpu_set_t set;
 
 	CPU_ZERO(&set);
 	CPU_SET(cpu, &set);
 	assert_int_equal(sched_setaffinity(pid, sizeof(set), &set), 0);
 	return pid;
+}
+
+/* What lay in the ring before each record, while nobody read it. */
+struct fill {
+	uint64_t bytes, watermark, until_ns;
+	uint64_t pressed, too_early, too_late, wrong, spin_pressed;
+	const pid_t *spins; /* one per CPU */
+};
+
+#define RECORD_MOST  (sizeof(struct fly_sample) + 200 * sizeof(uint64_t))
+#define RECORD_EXTRA 8 /* the ring's own */
+
+static void look_at_fill(void *ctx, const struct kernel_event *event)
+{
+	const struct fly_sample *sample = event->sample;
+	struct fill *fill = ctx;
+	bool is_pressed;
+
+	if (event->type != KERNEL_EVENT_SAMPLE || event->time_ns >= fill->until_ns) {
+		fill->bytes += event->type == KERNEL_EVENT_EXEC ? sizeof(struct fly_exec) : 0;
+		return;
+	}
+	is_pressed = sample->state & FLY_STATE_PRESSURE;
+	fill->pressed += is_pressed;
+	/* Two CPUs may ask at once, and what one will write the other does not see. */
+	fill->too_early += is_pressed && fill->bytes + RECORD_MOST < fill->watermark;
+	fill->too_late += !is_pressed && fill->bytes > fill->watermark + RECORD_MOST;
+	if (sample->tgid == (uint32_t)fill->spins[sample->cpu] &&
+	    !(sample->state & FLY_STATE_IN_KERNEL)) {
+		/* By tables it is not known to anybody, by frame pointers it is deep. */
+		fill->wrong += is_pressed ? sample->user_frames != FLY_PRESSURE_FRAMES
+					  : !(sample->state & FLY_STATE_TABLES);
+		fill->spin_pressed += is_pressed;
+	}
+	fill->wrong += is_pressed && (sample->state & FLY_STATE_TABLES ||
+				      sample->user_frames > FLY_PRESSURE_FRAMES ||
+				      sample->kernel_frames > FLY_PRESSURE_FRAMES);
+	fill->bytes += sizeof(*sample) + RECORD_EXTRA +
+		       8 * ((uint64_t)sample->kernel_frames + sample->user_frames);
+}
+
+/* From three quarters on every sample is by frame pointers and 32 deep, and no other is; then
+ * samples are dropped. The fill is worked out from the records. */
+static void kernel_live__full_ring__pressed_from_the_watermark_on(void **state)
+{
+	struct kernel_options options;
+	struct kernel_ledger ledger;
+	struct kernel *kernel;
+	struct fill fill = {0};
+	pid_t pids[CPU_SETSIZE];
+
+	(void)state;
+	kernel_options_init(&options);
+	options.hz = 499;
+	options.ring_bytes = 65536;
+	options.unwinder = FLY_UNWIND_TABLES;
+	kernel = open_kernel(&options);
+	assert_in_range(kernel->cpu_count, 1, CPU_SETSIZE);
+	for (uint32_t cpu = 0; cpu < kernel->cpu_count; cpu++)
+		pids[cpu] = spin_on(cpu, "60");
+	fill.spins = pids;
+	fill.watermark = options.ring_bytes / 4 * 3;
+	start(kernel);
+	do {
+		usleep(10000);
+		assert_int_equal(kernel_ledger_get(kernel, &ledger), 0);
+	} while (ledger.dropped[FLY_DROP_RING_FULL] < 100);
+	fill.until_ns = clock_monotonic_ns();
+	kernel_stop(kernel);
+	kernel_poll(kernel, true, look_at_fill, &fill);
+	for (uint32_t cpu = 0; cpu < kernel->cpu_count; cpu++)
+		spin_end(pids[cpu]);
+	printf("fill: %lu bytes, %lu pressed, %lu of the spinner\n", fill.bytes, fill.pressed,
+	       fill.spin_pressed);
+	assert_in_range(fill.bytes, options.ring_bytes / 16 * 15, options.ring_bytes);
+	assert_true(fill.pressed >= 20 && fill.spin_pressed >= 2);
+	assert_int_equal(fill.too_early + fill.too_late, 0);
+	assert_int_equal(fill.wrong, 0);
+	kernel_close(kernel);
 }
 
 /* Every 60 ms another rate. No CPU is ever idle, so the weights sum to the time the clocks ran:
@@ -327,7 +406,7 @@ static void kernel_live__pace__weights_are_the_time_used(void **state)
 	kernel = open_kernel(&options);
 	assert_in_range(kernel->cpu_count, 1, CPU_SETSIZE);
 	for (uint32_t cpu = 0; cpu < kernel->cpu_count; cpu++)
-		pids[cpu] = spin_on(cpu);
+		pids[cpu] = spin_on(cpu, "5");
 	pace.depth = options.depth;
 	start(kernel);
 	for (int i = 0; i < 40; i++) {
@@ -392,6 +471,71 @@ static void kernel_live__suppressed__counted_with_its_time(void **state)
 	spin_end(pid);
 	check_exact(kernel, &seen, &ledger);
 	assert_true(seen.samples > 0);
+	kernel_close(kernel);
+}
+
+/* A CPU that has had its time gets no more samples until the next tenth of a second. */
+static void kernel_live__cpu_budget__dropped_as_suppressed(void **state)
+{
+	struct kernel_options options;
+	struct kernel_pace pace = {.cpu_budget_ns = 1};
+	struct kernel_ledger ledger;
+	struct seen seen = {0};
+	struct kernel *kernel;
+	pid_t pid;
+
+	(void)state;
+	kernel_options_init(&options);
+	kernel = open_kernel(&options);
+	pid = spin_start("5");
+	pace.period_ns = 1000000;
+	pace.depth = options.depth;
+	assert_int_equal(kernel_pace_set(kernel, &pace), 0);
+	start(kernel);
+	run_for(kernel, 500, &seen);
+	kernel_stop(kernel);
+	kernel_poll(kernel, true, look, &seen);
+	spin_end(pid);
+	check_exact(kernel, &seen, &ledger);
+	/* The first of each window, on each CPU. */
+	assert_in_range(seen.samples, 1, (ledger.ticks / 100 + 2) * kernel->cpu_count);
+	assert_int_equal(ledger.dropped[FLY_DROP_SUPPRESSED], ledger.taken - seen.samples);
+	assert_true(ledger.dropped[FLY_DROP_SUPPRESSED] > 100);
+	kernel_close(kernel);
+}
+
+/* With nobody reading samples leave room, so that what starts meanwhile is known all the same. */
+static void kernel_live__full_ring__has_room_for_execs(void **state)
+{
+	struct kernel_options options;
+	struct kernel_ledger ledger;
+	struct seen seen = {0};
+	struct kernel *kernel;
+	pid_t pid, other;
+
+	(void)state;
+	kernel_options_init(&options);
+	options.hz = 4999;
+	options.ring_bytes = 65536;
+	kernel = open_kernel(&options);
+	pid = spin_start("60");
+	start(kernel);
+	do {
+		usleep(10000);
+		kernel_ledger_get(kernel, &ledger);
+	} while (ledger.dropped[FLY_DROP_RING_FULL] < 100);
+	for (int i = 0; i < 10; i++) {
+		other = fork();
+		if (!other)
+			execl("/bin/true", "true", NULL);
+		waitpid(other, NULL, 0);
+	}
+	kernel_stop(kernel);
+	kernel_poll(kernel, true, look, &seen);
+	spin_end(pid);
+	check_exact(kernel, &seen, &ledger);
+	assert_int_equal(ledger.execs_lost, 0);
+	assert_true(seen.exec_true >= 10);
 	kernel_close(kernel);
 }
 
@@ -719,8 +863,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test(kernel_live__doctor__finds_no_blocker),
 		cmocka_unit_test(kernel_live__spinner__is_sampled_with_its_chain),
 		cmocka_unit_test(kernel_live__full_ring__degrades_then_drops_then_adds_up),
+		cmocka_unit_test(kernel_live__full_ring__pressed_from_the_watermark_on),
 		cmocka_unit_test(kernel_live__pace__weights_are_the_time_used),
 		cmocka_unit_test(kernel_live__suppressed__counted_with_its_time),
+		cmocka_unit_test(kernel_live__cpu_budget__dropped_as_suppressed),
+		cmocka_unit_test(kernel_live__full_ring__has_room_for_execs),
 		cmocka_unit_test(kernel_live__tasks__only_they_and_their_children),
 		cmocka_unit_test(kernel_live__tasks__a_thread_that_executes_is_followed),
 		cmocka_unit_test(kernel_live__cgroup__only_its_tasks),
