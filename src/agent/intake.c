@@ -12,6 +12,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "agent/ksymbols.h"
+
 #define WAIT_NS 400000000ULL /* for a frame in no known mapping */
 #define SETTLE_NS                                                                                  \
 	2500000000ULL /* for a process that is being scanned: past a helper's deadline             \
@@ -212,7 +214,8 @@ static int64_t kernel_location(struct intake *in, const struct fly_sample *s, ui
 {
 	uint64_t pc = s->frames[i] - (i ? 1 : 0);
 
-	return profile_location_add(in->opt.profile, in->kernel_file, pc, PROFILE_KERNEL);
+	return profile_location_add_variant(in->opt.profile, in->kernel_file, pc, PROFILE_KERNEL,
+					    ksymbols_version(in->opt.ksymbols, pc, s->time_ns));
 }
 
 static int64_t user_location(struct intake *in, int64_t process, const struct process_place *place,
@@ -529,9 +532,9 @@ void intake_event(void *intake, const struct kernel_event *e)
 		mmap_event(in, e);
 		break;
 	case KERNEL_EVENT_KSYMBOL:
-		if (in->opt.naming && !e->ksymbol.is_gone)
-			naming_ksymbol(in->opt.naming, e->ksymbol.address, e->ksymbol.bytes,
-				       e->ksymbol.name);
+		(e->ksymbol.is_gone ? ksymbols_go : ksymbols_come)(
+			in->opt.ksymbols, e->time_ns, e->ksymbol.address, e->ksymbol.bytes,
+			e->ksymbol.name);
 		break;
 	case KERNEL_EVENT_LOST:
 		process_lost(t, e->time_ns);

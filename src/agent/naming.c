@@ -10,18 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/ksymbols.h"
 #include "symbol/symbol.h"
 
 #define BATCH	       2048
-#define KSYMBOLS_MAX   4096
 #define LOCATION_ASKED 1
 #define FILES_TOLD_MAX 8
-
-struct ksymbol {
-	uint64_t address;
-	uint32_t bytes;
-	char name[64];
-};
 
 struct naming {
 	struct naming_options opt;
@@ -29,8 +23,6 @@ struct naming {
 	size_t file_count, file_cap;
 	uint8_t *state; /* of each location: LOCATION_ASKED or 0 */
 	size_t state_cap;
-	struct ksymbol *ksymbols;
-	size_t ksymbol_count, ksymbol_cap;
 	size_t pending, blocked;
 	int32_t told[FILES_TOLD_MAX]; /* tracker's files that a warning was about */
 	size_t told_count;
@@ -75,7 +67,6 @@ void naming_free(struct naming *names)
 		return;
 	mem_free(MEM_AGENT, names->files);
 	mem_free(MEM_AGENT, names->state);
-	mem_free(MEM_AGENT, names->ksymbols);
 	mem_free(MEM_AGENT, names);
 }
 
@@ -92,21 +83,6 @@ int naming_file_add(struct naming *names, uint32_t profile_file, int32_t tracker
 		names->files[names->file_count++] = NAMING_FILE_UNKNOWN;
 	names->files[profile_file] = tracker_file;
 	return 0;
-}
-
-void naming_ksymbol(struct naming *names, uint64_t address, uint32_t bytes, const char *name)
-{
-	void *p = names->ksymbols;
-	struct ksymbol *k;
-
-	if (mem_grow(MEM_AGENT, &p, &names->ksymbol_cap, names->ksymbol_count + 1, KSYMBOLS_MAX,
-		     sizeof(*names->ksymbols)))
-		return;
-	names->ksymbols = p;
-	k = &names->ksymbols[names->ksymbol_count++];
-	k->address = address;
-	k->bytes = bytes;
-	text_print(name, strlen(name), k->name, sizeof(k->name));
 }
 
 static uint8_t *location_state(struct naming *names, uint32_t location)
@@ -400,30 +376,18 @@ size_t naming_blocked(const struct naming *names)
 	return names->blocked;
 }
 
-static const struct ksymbol *ksymbol_find(const struct naming *names, uint64_t address)
-{
-	for (size_t i = names->ksymbol_count; i-- > 0;) {
-		const struct ksymbol *k = &names->ksymbols[i];
-
-		if (address >= k->address && address < k->address + k->bytes)
-			return k;
-	}
-	return NULL;
-}
-
 static void kernel_answer(struct naming *names, const struct open_location *item,
 			  const struct symbol_query *query, int err)
 {
-	const struct ksymbol *k;
+	const struct ksymbols *told = names->opt.ksymbols;
+	uint16_t version = (uint16_t)profile_location_variant(names->opt.profile, item->location);
+	uint64_t start = query->start;
+	const char *name = ksymbols_name(told, item->address, version, &start);
 
-	if (query->found && query->name) {
-		profile_location_name(names->opt.profile, item->location, query->name,
-				      query->start);
-		return;
-	}
-	k = ksymbol_find(names, item->address);
-	if (k)
-		profile_location_name(names->opt.profile, item->location, k->name, k->address);
+	if (!name && query->found && ksymbols_is_last(told, item->address, version))
+		name = query->name;
+	if (name)
+		profile_location_name(names->opt.profile, item->location, name, start);
 	else
 		profile_location_unnamed(names->opt.profile, item->location,
 					 err == -EACCES ? FLY_UNNAMED_KERNEL_HIDDEN

@@ -14,6 +14,7 @@
 struct debugfiles;
 struct intake;
 struct jit;
+struct ksymbols;
 struct lines;
 struct naming;
 struct spans;
@@ -29,6 +30,7 @@ struct intake_options {
 	struct process_tracker *tracker;
 	struct profile *profile;
 	struct naming *naming;
+	struct ksymbols *ksymbols;
 	struct jit *jit;
 	struct unwinding *unwinding; /* NULL: frame pointers alone */
 	struct spans *spans;
@@ -56,6 +58,7 @@ struct naming_options {
 	struct lines *lines;	 /* is told what has its name */
 	struct helpers *helpers; /* NULL with no_symbols */
 	struct debugfiles *debugfiles;
+	const struct ksymbols *ksymbols;
 	bool no_symbols;
 };
 int naming_new(const struct naming_options *options, struct naming **ret);
@@ -63,7 +66,6 @@ void naming_free(struct naming *names);
 /* profile file id -> tracker file id, or one of the below. */
 enum { NAMING_FILE_KERNEL = -1, NAMING_FILE_ANONYMOUS = -2, NAMING_FILE_UNKNOWN = -3 };
 int naming_file_add(struct naming *names, uint32_t profile_file, int32_t tracker_file);
-void naming_ksymbol(struct naming *names, uint64_t address, uint32_t bytes, const char *name);
 /* Asks for names of what is new. Cheap when nothing is. */
 void naming_ask(struct naming *names);
 /* Requests without answer. */
@@ -203,6 +205,7 @@ struct session {
 	struct unwinding *unwinding; /* NULL: frame pointers alone */
 	struct process_tracker *tracker;
 	struct spans *spans;
+	struct ksymbols *ksymbols;
 };
 /* Into a zeroed *s, which stays where it is. Helpers are started before BPF descriptors exist: they
  * must hold none. Nothing is sampled yet: kernel_start. What an error leaves is closed and freed as

@@ -10,6 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent/ksymbols.h"
+
 /* Without these the helpers open less, and frames stay without names: better said at once. */
 static void warn_of_missing_rights(void)
 {
@@ -73,7 +75,8 @@ static int make_parts(struct session *s, const struct session_options *opt)
 	if (err)
 		return err;
 	unwinding_follow(s->unwinding, s->tracker);
-	return spans_new(&spans, &s->spans);
+	err = spans_new(&spans, &s->spans);
+	return err ? err : ksymbols_new(&s->ksymbols);
 }
 
 int session_open(const struct session_options *options, struct session *s, struct why *why)
@@ -114,6 +117,7 @@ void session_free(struct session *s)
 {
 	process_tracker_free(s->tracker);
 	spans_free(s->spans);
+	ksymbols_free(s->ksymbols);
 	unwinding_free(s->unwinding);
 }
 

@@ -28,8 +28,10 @@ static int make_parts(struct window *w, const struct window_options *opt)
 	struct profile_options profile = {.max_bytes = opt->max_bytes,
 					  .period_ns = opt->period_ns,
 					  .command_line = opt->command_line};
-	struct naming_options naming = {
-		.tracker = s->tracker, .helpers = s->helpers, .no_symbols = opt->no_symbols};
+	struct naming_options naming = {.tracker = s->tracker,
+					.helpers = s->helpers,
+					.no_symbols = opt->no_symbols,
+					.ksymbols = s->ksymbols};
 	struct debugfiles_options debug = {
 		.tracker = s->tracker, .helpers = s->helpers, .fetch = s->fetch};
 	struct jit_options jit = {
@@ -40,6 +42,7 @@ static int make_parts(struct window *w, const struct window_options *opt)
 					.depth = opt->depth,
 					.unwinding = s->unwinding,
 					.spans = s->spans,
+					.ksymbols = s->ksymbols,
 					.realtime_offset_ns = opt->realtime_offset_ns};
 	int err = profile_new(&profile, &w->profile);
 

@@ -148,6 +148,22 @@ static int decode_ksymbol(struct body *body, struct kernel_event *ret, const cha
 	return 1;
 }
 
+/* Where the trailer of a record begins: at its end. Not so of kernel symbols, where each further
+ * listener on the machine makes the kernel's record longer, by bytes that nobody wrote
+ * (perf_event_ksymbol_output does not put the size back): there it follows the name. */
+static size_t trailer_at(const uint8_t *record, size_t bytes, uint32_t type)
+{
+	size_t last = bytes - sizeof(struct trailer);
+	size_t name = sizeof(struct perf_event_header) + sizeof(struct ksymbol);
+	size_t after;
+
+	if (type != PERF_RECORD_KSYMBOL || name >= last)
+		return last;
+	after = name + strnlen((const char *)record + name, last - name) + 1;
+	after = (after + 7) & ~(size_t)7;
+	return after < last ? after : last;
+}
+
 /* id, lost; or lost alone. */
 static int decode_lost(struct body *body, bool has_id, struct kernel_event *ret)
 {
@@ -168,6 +184,7 @@ int kernel_sideband_decode(const uint8_t *record, size_t bytes, struct kernel_ev
 	struct kernel_event event = {0};
 	const char *text = NULL;
 	struct body body;
+	size_t end;
 	int err;
 
 	if (bytes < sizeof(header) + sizeof(trailer))
@@ -175,9 +192,10 @@ int kernel_sideband_decode(const uint8_t *record, size_t bytes, struct kernel_ev
 	memcpy(&header, record, sizeof(header));
 	if (header.size != bytes)
 		return -EBADMSG;
-	memcpy(&trailer, record + bytes - sizeof(trailer), sizeof(trailer));
+	end = trailer_at(record, bytes, header.type);
+	memcpy(&trailer, record + end, sizeof(trailer));
 	body.at = record + sizeof(header);
-	body.bytes = bytes - sizeof(header) - sizeof(trailer);
+	body.bytes = end - sizeof(header);
 	event.time_ns = trailer.time_ns;
 	event.tgid = trailer.pid;
 	event.tid = trailer.tid;

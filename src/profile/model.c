@@ -212,7 +212,16 @@ void profile_file_update(struct profile *p, uint32_t file, const struct profile_
 int64_t profile_location_add(struct profile *p, uint32_t file, uint64_t address,
 			     enum profile_frame_kind kind)
 {
-	const struct profile_location_key key = {.address = address, .file = file, .kind = kind};
+	return profile_location_add_variant(p, file, address, kind, 0);
+}
+
+int64_t profile_location_add_variant(struct profile *p, uint32_t file, uint64_t address,
+				     enum profile_frame_kind kind, uint32_t variant)
+{
+	const struct profile_location_key key = {.address = address,
+						 .file = file,
+						 .kind = kind & 15,
+						 .variant = variant & (PROFILE_VARIANTS - 1)};
 
 	return file < p->files.count && kind <= PROFILE_JIT ? profile_location_add_key(p, &key)
 							    : -EINVAL;
@@ -221,6 +230,11 @@ int64_t profile_location_add(struct profile *p, uint32_t file, uint64_t address,
 int64_t profile_location_add_key(struct profile *p, const struct profile_location_key *key)
 {
 	return ROW_ADD(p, locations, key, location_rows, location_cap);
+}
+
+uint32_t profile_location_variant(const struct profile *p, uint32_t location)
+{
+	return location < p->locations.count ? profile_location_key(p, location)->variant : 0;
 }
 
 void profile_location_name(struct profile *p, uint32_t location, const char *name,

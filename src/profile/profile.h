@@ -71,6 +71,10 @@ enum profile_frame_kind { PROFILE_USER, PROFILE_KERNEL, PROFILE_INLINED, PROFILE
  * kernel, anonymous and unknown memory. pc - 1 for return addresses is the caller's work. */
 int64_t profile_location_add(struct profile *p, uint32_t file, uint64_t address,
 			     enum profile_frame_kind kind);
+/* Where different code lies at one address at different times: one location for each variant. */
+int64_t profile_location_add_variant(struct profile *p, uint32_t file, uint64_t address,
+				     enum profile_frame_kind kind, uint32_t variant);
+uint32_t profile_location_variant(const struct profile *p, uint32_t location);
 /* An empty name is no name. symbol_start is not kept: no output has a place for it. */
 void profile_location_name(struct profile *p, uint32_t location, const char *name,
 			   uint64_t symbol_start);

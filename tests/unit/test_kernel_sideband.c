@@ -48,17 +48,22 @@ static void begin(struct record *r, uint32_t type, uint16_t misc)
 	put(r, &header, sizeof(header));
 }
 
+/* The size field says what is there. */
+static void fit(struct record *r)
+{
+	uint16_t size = (uint16_t)r->len;
+
+	memcpy(r->bytes + offsetof(struct perf_event_header, size), &size, sizeof(size));
+}
+
 static void end(struct record *r, uint64_t time_ns)
 {
-	uint16_t size;
-
 	put_u32(r, 10);
 	put_u32(r, 11);
 	put_u64(r, time_ns);
 	put_u32(r, 1);
 	put_u32(r, 0);
-	size = (uint16_t)r->len;
-	memcpy(r->bytes + offsetof(struct perf_event_header, size), &size, sizeof(size));
+	fit(r);
 }
 
 static void make_mmap(struct record *r, const char *path, bool has_build_id)
@@ -166,6 +171,16 @@ static void kernel_sideband__records__decode(void **state)
 	assert_int_equal(event.type, KERNEL_EVENT_KSYMBOL);
 	assert_true(event.ksymbol.is_gone);
 	assert_int_equal(event.ksymbol.bytes, 64);
+
+	/* as the second of two listeners gets it */
+	put_u64(&r, 0x1111111111111111);
+	put_u64(&r, 0x2222222222222222);
+	put_u64(&r, 0x3333333333333333);
+	fit(&r);
+	assert_int_equal(decode(&r, &event, &text), 1);
+	assert_string_equal(text, "bpf_prog_1");
+	assert_int_equal(event.time_ns, 4);
+	assert_int_equal(event.tgid, 10);
 
 	begin(&r, PERF_RECORD_THROTTLE, 0);
 	end(&r, 4);

@@ -63,6 +63,10 @@ static void model__equal_things__one_id(void **state)
 	assert_int_equal(profile_location_add(p, 0, 0x1000, PROFILE_USER), 0);
 	assert_int_equal(profile_location_add(p, 0, 0x1000, PROFILE_INLINED), 3);
 	assert_int_equal(profile_location_add(p, 1, 0x1000, PROFILE_USER), -EINVAL);
+	assert_int_equal(profile_location_add_variant(p, 0, 0x1000, PROFILE_USER, 0), 0);
+	assert_int_equal(profile_location_add_variant(p, 0, 0x1000, PROFILE_USER, 7), 4);
+	assert_int_equal(profile_location_variant(p, 0), 0);
+	assert_int_equal(profile_location_variant(p, 4), 7);
 	profile_free(p);
 }
 
