@@ -138,7 +138,7 @@ int directory_open(const char *path, int *ret_directory, struct why *why);
  */
 /* "64KiB", "1MiB", "2GiB", "4096", "64K" (binary). -EINVAL malformed, -ERANGE overflow. */
 int text_parse_bytes(const char *s, uint64_t *ret_bytes);
-/* "10", "10s", "500ms", "2m", "1h". Bare numbers are seconds; fractions allowed. */
+/* "10", "10s", "500ms", "2m", "1h", "7d". Bare numbers are seconds; fractions allowed. */
 int text_parse_duration(const char *s, uint64_t *ret_ns);
 /* Whole decimal number within [min, max]; nothing before or after. */
 int text_parse_u64(const char *s, uint64_t min, uint64_t max, uint64_t *ret);

@@ -62,8 +62,8 @@ int text_parse_duration(const char *s, uint64_t *ret_ns)
 	static const struct {
 		const char *unit;
 		double ns;
-	} units[] = {{"", 1e9},	  {"s", 1e9},	 {"ms", 1e6},  {"us", 1e3},
-		     {"m", 60e9}, {"min", 60e9}, {"h", 3600e9}};
+	} units[] = {{"", 1e9},	  {"s", 1e9},	 {"ms", 1e6},	{"us", 1e3},
+		     {"m", 60e9}, {"min", 60e9}, {"h", 3600e9}, {"d", 86400e9}};
 	double v;
 	char *end;
 

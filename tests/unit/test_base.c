@@ -105,7 +105,9 @@ static void text__numbers__are_strict(void **state)
 	assert_int_equal(text_parse_duration("2m", &v), 0);
 	assert_int_equal(v, 120000000000);
 	assert_int_equal(text_parse_duration("nan", &v), -EINVAL);
-	assert_int_equal(text_parse_duration("1d", &v), -EINVAL);
+	assert_int_equal(text_parse_duration("7d", &v), 0);
+	assert_int_equal(v, 604800000000000ULL);
+	assert_int_equal(text_parse_duration("1w", &v), -EINVAL);
 	assert_int_equal(text_parse_duration("1e30", &v), -ERANGE);
 	assert_int_equal(text_parse_u64("99", 1, 10000, &v), 0);
 	assert_int_equal(text_parse_u64("0", 1, 10000, &v), -ERANGE);
