@@ -59,6 +59,11 @@ extern unsigned int agent_closed_descriptors;
  * to leave with; whatever failed was said on stderr. */
 int agent_record(const struct agent_record_options *options);
 
+struct config;
+/* What a configuration asks of the kernel side, planned for this machine: tables get the smaller of
+ * what is configured and what the budget leaves. -ENOSPC with a sentence when nothing fits. */
+int agent_kernel_options(const struct config *config, struct kernel_options *ret, struct why *why);
+
 /* negative errno from kernel_open and its like to an exit status. */
 int agent_exit_of(int err);
 

@@ -7,11 +7,9 @@
 
 #include <argp.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "agent/agent.h"
 #include "cli_governor.h"
@@ -66,28 +64,17 @@ static const struct argp governor_argp = {
 
 static int read_text(const char *path, char *text, struct why *why)
 {
-	int fd = strcmp(path, "-") ? open(path, O_RDONLY | O_CLOEXEC) : dup(STDIN_FILENO);
-	size_t len = 0;
-	ssize_t n = 1;
-	int err = 0;
+	size_t len;
+	int err = cli_read_file(path, text, TEXT_MAX_BYTES, &len, why);
 
-	if (fd < 0)
-		return why_set(why, -errno, "cannot open %s: %s", path, strerror(errno));
-	while (n && len < TEXT_MAX_BYTES) {
-		n = read(fd, text + len, TEXT_MAX_BYTES - len);
-		if (n < 0 && errno != EINTR) {
-			err = why_set(why, -errno, "cannot read %s: %s", path, strerror(errno));
-			break;
-		}
-		len += n > 0 ? (size_t)n : 0;
-	}
-	close(fd);
-	if (!err && len == TEXT_MAX_BYTES)
-		err = why_set(why, -ERANGE, "%s has %d bytes or more", path, TEXT_MAX_BYTES);
-	if (!err && memchr(text, '\0', len))
-		err = why_set(why, -EBADMSG, "%s is no text", path);
+	if (err)
+		return err;
+	if (len == TEXT_MAX_BYTES)
+		return why_set(why, -ERANGE, "%s has %d bytes or more", path, TEXT_MAX_BYTES);
+	if (memchr(text, '\0', len))
+		return why_set(why, -EBADMSG, "%s is no text", path);
 	text[len] = '\0';
-	return err;
+	return 0;
 }
 
 static void note_event(struct cli_governor_run *run, const struct governor_sim_point *p)

@@ -16,6 +16,7 @@ static const struct {
 } commands[] = {
 	{"record", cli_record,
 	 "record a profile: the whole machine, processes, a cgroup or a command"},
+	{"agent", cli_agent, "check or show the configuration of the node's daemon"},
 	{"plan", cli_plan, "show what kernel memory would be used, before anything is created"},
 	{"doctor", cli_doctor, "say whether this machine can run flyball, and if not, why"},
 	{"explain", cli_explain, "explain a reason or a directive"},
