@@ -72,6 +72,7 @@ enum mem_part {
 	MEM_TABLES,
 	MEM_STORE,
 	MEM_CONFIG,
+	MEM_EXPORT,
 	MEM_PARTS,
 };
 void *mem_alloc(enum mem_part part, size_t bytes);		 /* zeroed */

@@ -16,7 +16,7 @@ static const char *const part_names[MEM_PARTS] = {
 	[MEM_BASE] = "base",	   [MEM_ELF] = "elf",	      [MEM_SYMBOL] = "symbol",
 	[MEM_PROFILE] = "profile", [MEM_HELPERS] = "helpers", [MEM_PROCESS] = "process",
 	[MEM_KERNEL] = "kernel",   [MEM_AGENT] = "agent",     [MEM_TABLES] = "tables",
-	[MEM_STORE] = "store",	   [MEM_CONFIG] = "config",
+	[MEM_STORE] = "store",	   [MEM_CONFIG] = "config",   [MEM_EXPORT] = "export",
 };
 
 static bool must_fail(void)

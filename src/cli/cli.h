@@ -16,6 +16,7 @@ int cli_unwind(int argc, char **argv);
 int cli_governor(int argc, char **argv);
 int cli_store(int argc, char **argv);
 int cli_agent(int argc, char **argv);
+int cli_export(int argc, char **argv);
 
 struct argp;
 /* argp_parse with the house's manners: --help and --version go to stdout, an error is one sentence.

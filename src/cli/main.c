@@ -19,6 +19,7 @@ static const struct {
 	{"agent", cli_agent, "check or show the configuration of the node's daemon"},
 	{"plan", cli_plan, "show what kernel memory would be used, before anything is created"},
 	{"doctor", cli_doctor, "say whether this machine can run flyball, and if not, why"},
+	{"export", cli_export, "send recorded profiles to a receiver, or check that it takes them"},
 	{"explain", cli_explain, "explain a reason or a directive"},
 	{"unwind", cli_unwind, "show a binary's unwind table, or check it against libdw"},
 	{"governor", cli_governor, "live through a scenario and show what the governor does"},
