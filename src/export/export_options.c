@@ -286,7 +286,7 @@ int export_options_url(struct export_options *o, char ret[EXPORT_URL_MAX], struc
 			 o->url);
 		if (strlen(o->url) >= EXPORT_URL_MAX - 16 ||
 		    curl_url_set(u, CURLUPART_URL, full, 0) ||
-		    curl_url_get(u, CURLUPART_SCHEME, &scheme, 0) ||
+		    curl_url_get(u, CURLUPART_SCHEME, &scheme, 0) || !scheme ||
 		    (strcmp(scheme, "http") && strcmp(scheme, "https")))
 			err = why_set(why, -EINVAL, "%.100s is no http:// or https:// URL", o->url);
 	}
