@@ -419,9 +419,10 @@ static void why_of_curl(const struct export *e, CURLcode code, struct why *why)
 		break;
 	default:
 		why_set(why, 0, "the connection broke: %s%s", text,
-			e->kind->protocol == EXPORT_PROTOCOL_GRPC && !e->answer.status
-				? " (gRPC needs HTTP/2: is this the port for gRPC?)"
-				: "");
+			e->answer.status ? ""
+			: e->kind->protocol == EXPORT_PROTOCOL_GRPC
+				? " (is this a port for gRPC?)"
+				: " (is this a port for HTTP?)");
 		break;
 	}
 }
@@ -433,7 +434,6 @@ static bool is_ours(CURLcode code)
 	case CURLE_SSL_CERTPROBLEM:
 	case CURLE_SSL_CACERT_BADFILE:
 	case CURLE_URL_MALFORMAT:
-	case CURLE_UNSUPPORTED_PROTOCOL:
 		return true;
 	default:
 		return false;

@@ -274,18 +274,20 @@ static int put_url(struct export_options *o, CURLU *u, char *ret, struct why *wh
 int export_options_url(struct export_options *o, char ret[EXPORT_URL_MAX], struct why *why)
 {
 	char full[EXPORT_URL_MAX], *scheme = NULL, *user = NULL;
-	CURLU *u = curl_url();
-	int err = u ? 0 : -ENOMEM;
+	CURLU *u;
+	int err;
 
-	if (!err && (!o->url || !o->url[0]))
-		err = why_set(why, -EINVAL, "no URL of a receiver was given");
+	if (!o->url || !o->url[0])
+		return why_set(why, -EINVAL, "no URL of a receiver was given");
+	u = curl_url();
+	err = u ? 0 : -ENOMEM;
 	if (!err) {
 		/* OTel's gRPC endpoints may come without a scheme, and then INSECURE decides. */
-		snprintf(full, sizeof(full), "%s%s",
-			 strstr(o->url, "://") ? "" : (o->is_insecure ? "http://" : "https://"),
-			 o->url);
-		if (strlen(o->url) >= EXPORT_URL_MAX - 16 ||
-		    curl_url_set(u, CURLUPART_URL, full, 0) ||
+		const char *scheme_of_none = o->is_insecure ? "http://" : "https://";
+		size_t n = (size_t)snprintf(full, sizeof(full), "%s%s",
+					    strstr(o->url, "://") ? "" : scheme_of_none, o->url);
+
+		if (n >= sizeof(full) || curl_url_set(u, CURLUPART_URL, full, 0) ||
 		    curl_url_get(u, CURLUPART_SCHEME, &scheme, 0) || !scheme ||
 		    (strcmp(scheme, "http") && strcmp(scheme, "https")))
 			err = why_set(why, -EINVAL, "%.100s is no http:// or https:// URL", o->url);
