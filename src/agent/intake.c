@@ -368,7 +368,7 @@ static int sample_add(struct intake *in, const struct fly_sample *s, int64_t pro
 	sample.process = (uint32_t)id;
 	sample.tid = s->tid;
 	sample.comm = s->comm;
-	sample.time_ns = (uint64_t)((int64_t)s->time_ns + in->opt.realtime_offset_ns);
+	sample.time_ns = wallclock_at(in->opt.clock, s->time_ns);
 	sample.weight_ns = s->weight_ns;
 	sample.cpu = s->cpu;
 	sample.depth_limit = in->opt.depth;

@@ -26,7 +26,6 @@
 #define POLL_MS		    100
 #define COST_EVERY_NS	    500000000ULL
 #define COMMAND_DEADLINE_NS 5000000000ULL
-#define CLOCK_STEP_NS	    5000000
 
 struct recording {
 	const struct agent_record_options *opt;
@@ -45,7 +44,6 @@ struct recording {
 	int pid_fds[AGENT_PIDS_MAX];
 	size_t pids_left;
 	uint64_t start_ns, start_realtime_ns;
-	int64_t realtime_offset_ns;
 	uint64_t next_cost_ns, next_progress_ns;
 	int exit_status; /* of the command; -1: not ended */
 	int end_signal;	 /* that ended the recording, 0: none */
@@ -149,7 +147,6 @@ static int make_window(struct recording *r, struct why *why)
 		.session = &r->session,
 		.period_ns = 1000000000ULL / opt->kernel.hz,
 		.command_line = opt->command_line,
-		.realtime_offset_ns = r->realtime_offset_ns,
 		.depth = (uint16_t)opt->kernel.depth,
 		.no_symbols = opt->no_symbols,
 		.no_inlines = opt->no_inlines,
@@ -165,7 +162,15 @@ static int watch(struct recording *r, int fd, int kind)
 	return epoll_ctl(r->epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
-enum watched { WATCH_SIGNAL, WATCH_KERNEL, WATCH_HELPERS, WATCH_FETCH, WATCH_COMMAND, WATCH_PIDS };
+enum watched {
+	WATCH_SIGNAL,
+	WATCH_KERNEL,
+	WATCH_HELPERS,
+	WATCH_FETCH,
+	WATCH_CLOCK,
+	WATCH_COMMAND,
+	WATCH_PIDS,
+};
 
 static int open_loop(struct recording *r, struct why *why)
 {
@@ -181,6 +186,8 @@ static int open_loop(struct recording *r, struct why *why)
 		err = watch(r, helpers_fd(r->session.helpers), WATCH_HELPERS);
 	if (!err && r->session.fetch)
 		err = watch(r, helpers_fetch_fd(r->session.fetch), WATCH_FETCH);
+	if (!err && wallclock_fd(r->session.clock) >= 0)
+		err = watch(r, wallclock_fd(r->session.clock), WATCH_CLOCK);
 	if (!err && r->opt->command)
 		err = watch(r, r->command.pidfd, WATCH_COMMAND);
 	for (size_t i = 0; i < r->opt->pid_count && !err; i++)
@@ -253,7 +260,6 @@ static int start(struct recording *r, struct why *why)
 		err = open_loop(r, why);
 	if (err)
 		return err;
-	r->realtime_offset_ns = clock_realtime_offset_ns(NULL);
 	err = make_window(r, why);
 	if (err)
 		return err;
@@ -262,7 +268,7 @@ static int start(struct recording *r, struct why *why)
 	for (size_t i = 0; i < r->opt->pid_count; i++)
 		unwinding_want(r->session.unwinding, (uint32_t)r->opt->pids[i]);
 	r->start_ns = clock_monotonic_ns();
-	r->start_realtime_ns = (uint64_t)((int64_t)r->start_ns + r->realtime_offset_ns);
+	r->start_realtime_ns = wallclock_at(r->session.clock, r->start_ns);
 	err = kernel_start(r->session.kernel, why);
 	if (!err && r->governing)
 		err = governing_start(r->governing, r->start_ns, why);
@@ -373,6 +379,7 @@ static void turn(struct recording *r, uint64_t now, bool is_final)
 {
 	if (!is_final) /* before the ring is read: it asks how full it is */
 		governing_turn(r->governing, now);
+	wallclock_look(r->session.clock);
 	kernel_poll(r->session.kernel, is_final, intake_event, r->window->intake);
 	session_answers(&r->session, now);
 	r->window->are_lines_held = !governing_wants(r->governing, GOVERNOR_LINES);
@@ -498,14 +505,13 @@ static int close_ledger(struct recording *r, struct why *why)
 	return 0;
 }
 
-static void check_clock(const struct recording *r)
+static void tell_clock(const struct wallclock_stats *clock)
 {
-	int64_t moved = clock_realtime_offset_ns(NULL) - r->realtime_offset_ns;
-
-	if (moved > CLOCK_STEP_NS || moved < -CLOCK_STEP_NS)
-		log_warn("the wall clock was stepped by %.3f s during the recording; timestamps "
-			 "follow the clock as it was at the start",
-			 (double)moved / 1e9);
+	if (clock->steps)
+		log_warn("the wall clock was stepped %" PRIu64
+			 " times during the recording, by %.3f s in all; timestamps are of the "
+			 "clock as it was at their time",
+			 clock->steps, (double)clock->stepped_ns / 1e9);
 }
 
 /* Each failure is said; a file counts as written only when it is whole and has its name. */
@@ -540,6 +546,7 @@ static void report(const struct recording *r, const struct helpers_stats *helper
 {
 	struct unwinding_stats unwinding;
 	struct spans_stats spans;
+	struct wallclock_stats clock;
 	struct summary s = {
 		.options = r->opt,
 		.profile = r->window->profile,
@@ -550,6 +557,7 @@ static void report(const struct recording *r, const struct helpers_stats *helper
 		.governing = governing_totals(r->governing),
 		.helpers = helpers,
 		.spans = &spans,
+		.clock = &clock,
 		.exit_status = r->exit_status,
 		.own_status = own_status,
 		.files = r->written,
@@ -557,6 +565,8 @@ static void report(const struct recording *r, const struct helpers_stats *helper
 	};
 
 	spans_stats_get(r->session.spans, &spans);
+	wallclock_stats_get(r->session.clock, &clock);
+	tell_clock(&clock);
 	unwinding_stats_get(r->session.unwinding, &unwinding);
 	if (r->session.unwinding)
 		s.unwinding = &unwinding;
@@ -591,7 +601,6 @@ static int finish(struct recording *r)
 	r->run.own_system_ns = r->cost.own_system_ns;
 	r->run.bpf_run_ns = (int64_t)r->kernel_ledger.run_ns;
 	profile_run_set(r->window->profile, &r->run);
-	check_clock(r);
 	if (!err)
 		err = write_outputs(r) ? AGENT_EXIT_FAILED : 0;
 	else

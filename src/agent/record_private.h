@@ -5,6 +5,7 @@
 
 #include "agent/agent.h"
 #include "agent/unwinding.h"
+#include "agent/wallclock.h"
 #include "governor/governor.h"
 #include "helpers/helpers.h"
 #include "helpers/helpers_fetch.h"
@@ -34,7 +35,7 @@ struct intake_options {
 	struct jit *jit;
 	struct unwinding *unwinding; /* NULL: frame pointers alone */
 	struct spans *spans;
-	int64_t realtime_offset_ns; /* one for the whole recording: timestamps never leave it */
+	const struct wallclock *clock;
 	uint16_t depth;
 };
 struct intake_counts {
@@ -206,6 +207,7 @@ struct session {
 	struct process_tracker *tracker;
 	struct spans *spans;
 	struct ksymbols *ksymbols;
+	struct wallclock *clock;
 };
 /* Into a zeroed *s, which stays where it is. Helpers are started before BPF descriptors exist: they
  * must hold none. Nothing is sampled yet: kernel_start. What an error leaves is closed and freed as
@@ -226,7 +228,6 @@ struct window_options {
 	size_t max_bytes; /* of its profile; 0: profile.h's default */
 	uint64_t period_ns;
 	const char *command_line;
-	int64_t realtime_offset_ns; /* one for the whole window: timestamps never leave it */
 	uint16_t depth;
 	bool no_symbols, no_inlines;
 };
@@ -354,6 +355,7 @@ struct summary {
 	const struct helpers_stats *helpers;
 	const struct unwinding_stats *unwinding; /* NULL: frame pointers alone */
 	const struct spans_stats *spans;
+	const struct wallclock_stats *clock;
 	int own_status;	 /* of flyball itself */
 	int exit_status; /* of the command, shell convention; -1: still running or none */
 	const char *const *files;

@@ -76,7 +76,9 @@ static int make_parts(struct session *s, const struct session_options *opt)
 		return err;
 	unwinding_follow(s->unwinding, s->tracker);
 	err = spans_new(&spans, &s->spans);
-	return err ? err : ksymbols_new(&s->ksymbols);
+	if (!err)
+		err = ksymbols_new(&s->ksymbols);
+	return err ? err : wallclock_new(NULL, &s->clock);
 }
 
 int session_open(const struct session_options *options, struct session *s, struct why *why)
@@ -118,6 +120,7 @@ void session_free(struct session *s)
 	process_tracker_free(s->tracker);
 	spans_free(s->spans);
 	ksymbols_free(s->ksymbols);
+	wallclock_free(s->clock);
 	unwinding_free(s->unwinding);
 }
 

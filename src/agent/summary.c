@@ -289,6 +289,13 @@ static json_t *json_spans(const struct summary *s)
 	return spans;
 }
 
+static json_t *json_clock(const struct wallclock_stats *clock)
+{
+	return json_pack("{s:o,s:o,s:o}", "error_ns", number(clock->error_ns), "steps",
+			 number(clock->steps), "stepped_ns",
+			 json_integer((json_int_t)clock->stepped_ns));
+}
+
 static json_t *json_lines(const struct summary *s)
 {
 	struct profile_totals totals;
@@ -430,13 +437,14 @@ int summary_print_json(const struct summary *s, FILE *to)
 	for (size_t i = 0; i < s->file_count; i++)
 		json_array_append_new(files, json_text(s->files[i]));
 	o = json_pack(
-		"{s:o,s:o,s:o,s:o,s:i,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "duration_ns",
-		number(s->run->duration_ns), "cpus", number(s->run->cpus), "hz", number(s->run->hz),
-		"command", json_command(s), "own_status", s->own_status, "exit_status",
-		s->exit_status >= 0 ? number((uint64_t)s->exit_status) : json_null(), "kinds",
-		json_kinds(s), "stacks", json_stacks(s), "lines", json_lines(s), "spans",
-		json_spans(s), "cost", json_cost(s), "governor", json_governor(s->governing),
-		"kernel_memory", json_memory(s->memory), "files", files, "helpers",
+		"{s:o,s:o,s:o,s:o,s:i,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}",
+		"duration_ns", number(s->run->duration_ns), "cpus", number(s->run->cpus), "hz",
+		number(s->run->hz), "command", json_command(s), "own_status", s->own_status,
+		"exit_status", s->exit_status >= 0 ? number((uint64_t)s->exit_status) : json_null(),
+		"kinds", json_kinds(s), "stacks", json_stacks(s), "lines", json_lines(s), "spans",
+		json_spans(s), "clock", json_clock(s->clock), "cost", json_cost(s), "governor",
+		json_governor(s->governing), "kernel_memory", json_memory(s->memory), "files",
+		files, "helpers",
 		json_pack("{s:o,s:o,s:o,s:o}", "opener_restarts",
 			  number(s->helpers->opener_restarts), "reader_restarts",
 			  number(s->helpers->reader_restarts), "stuck", number(s->helpers->stuck),

@@ -43,7 +43,7 @@ static int make_parts(struct window *w, const struct window_options *opt)
 					.unwinding = s->unwinding,
 					.spans = s->spans,
 					.ksymbols = s->ksymbols,
-					.realtime_offset_ns = opt->realtime_offset_ns};
+					.clock = s->clock};
 	int err = profile_new(&profile, &w->profile);
 
 	naming.profile = debug.profile = jit.profile = intake.profile = lines.profile = w->profile;

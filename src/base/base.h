@@ -126,8 +126,6 @@ size_t strings_bytes(const struct strings *s);
 /* ------------------------------------------------------------------ clock */
 uint64_t clock_monotonic_ns(void);
 uint64_t clock_realtime_ns(void);
-/* REALTIME - MONOTONIC by the tightest of several brackets; *ret_error_ns is half its width. */
-int64_t clock_realtime_offset_ns(uint64_t *ret_error_ns);
 
 /* ------------------------------------------------------------------ directory: one of our own
  *

@@ -21,23 +21,3 @@ uint64_t clock_realtime_ns(void)
 {
 	return read_clock(CLOCK_REALTIME);
 }
-
-int64_t clock_realtime_offset_ns(uint64_t *ret_error_ns)
-{
-	uint64_t best = UINT64_MAX;
-	int64_t offset = 0;
-
-	for (int i = 0; i < 8; i++) {
-		uint64_t before = clock_monotonic_ns();
-		uint64_t wall = clock_realtime_ns();
-		uint64_t width = clock_monotonic_ns() - before;
-
-		if (width < best) {
-			best = width;
-			offset = (int64_t)(wall - (before + width / 2));
-		}
-	}
-	if (ret_error_ns)
-		*ret_error_ns = best / 2;
-	return offset;
-}

@@ -135,17 +135,6 @@ static void text__foreign_bytes__become_printable(void **state)
 	assert_string_equal(out, "?evil");
 }
 
-static void clock__offset__is_tight(void **state)
-{
-	uint64_t error;
-	int64_t offset = clock_realtime_offset_ns(&error);
-
-	(void)state;
-	assert_true(error < 1000000);
-	assert_true(clock_realtime_ns() - ((uint64_t)offset + clock_monotonic_ns()) + 1000000000 <
-		    2000000000);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -155,7 +144,6 @@ int main(void)
 		cmocka_unit_test(strings__equal_text__one_id),
 		cmocka_unit_test(text__numbers__are_strict),
 		cmocka_unit_test(text__foreign_bytes__become_printable),
-		cmocka_unit_test(clock__offset__is_tight),
 	};
 
 	return cmocka_run_group_tests_name("base", tests, NULL, NULL);
