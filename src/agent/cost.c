@@ -63,4 +63,9 @@ void cost_calibrate(struct cost *cost, const char *file)
 	    kernel_calibrate(&cost->ticks, &cost->no_ticks))
 		log_warn("the budget is held without the cost of interrupts: %s",
 			 cost->no_ticks.text);
+	else if (!kernel_calibration_is_trusted(&cost->ticks))
+		log_warn("the cost of an interrupt is not to be trusted: %.1f to %.1f us were seen "
+			 "here; the budget is held with the dearest",
+			 (double)cost->ticks.seen_low_ns / 1e3,
+			 (double)cost->ticks.seen_high_ns / 1e3);
 }

@@ -222,7 +222,7 @@ static int start_governing(struct recording *r, struct why *why)
 		.has_tiers = r->opt->has_tiers,
 		.has_tables = r->session.unwinding,
 		.has_lines = !r->opt->no_inlines && !r->opt->no_symbols,
-		.tick_ns = r->cost.ticks.tick_ns,
+		.tick_ns = kernel_calibration_planned_ns(&r->cost.ticks),
 	};
 
 	return r->opt->cpu_budget_ppm ? governing_new(&options, &r->governing, why) : 0;

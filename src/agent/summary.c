@@ -314,8 +314,10 @@ static json_t *json_tick(const struct kernel_calibration *c)
 {
 	if (!c->tick_ns)
 		return json_null();
-	return json_pack("{s:o,s:o,s:o,s:o}", "ns", number(c->tick_ns), "low_ns", number(c->low_ns),
-			 "high_ns", number(c->high_ns), "pairs", number(c->pairs));
+	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:b}", "ns", number(c->tick_ns), "low_ns",
+			 number(c->low_ns), "high_ns", number(c->high_ns), "pairs",
+			 number(c->pairs), "seen_low_ns", number(c->seen_low_ns), "seen_high_ns",
+			 number(c->seen_high_ns), "is_trusted", kernel_calibration_is_trusted(c));
 }
 
 static json_t *json_cost(const struct summary *s)

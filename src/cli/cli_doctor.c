@@ -68,11 +68,15 @@ struct ticks {
 
 static void look_at_ticks(const struct parsed *p, struct ticks *t)
 {
+	struct kernel_calibration before;
+
 	if (!p->calibrate) {
 		t->err = kernel_calibration_read(p->file, &t->known, &t->why);
 		return;
 	}
 	t->err = kernel_calibrate(&t->known, &t->why);
+	if (!t->err && !kernel_calibration_read(p->file, &before, NULL))
+		kernel_calibration_remember(&before, &t->known);
 	if (!t->err)
 		t->err = kernel_calibration_write(p->file, &t->known, &t->why);
 }
@@ -83,10 +87,13 @@ static json_t *json_ticks(const struct ticks *t)
 
 	if (t->err)
 		return json_null();
-	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:s}", "tick_ns", (json_int_t)c->tick_ns,
-			 "low_ns", (json_int_t)c->low_ns, "high_ns", (json_int_t)c->high_ns,
-			 "pairs", (json_int_t)c->pairs, "cpu", (json_int_t)c->cpu, "measured_s",
-			 (json_int_t)c->measured_s, "machine", c->machine);
+	return json_pack("{s:I,s:I,s:I,s:I,s:I,s:b,s:I,s:I,s:I,s:s}", "tick_ns",
+			 (json_int_t)c->tick_ns, "low_ns", (json_int_t)c->low_ns, "high_ns",
+			 (json_int_t)c->high_ns, "seen_low_ns", (json_int_t)c->seen_low_ns,
+			 "seen_high_ns", (json_int_t)c->seen_high_ns, "is_trusted",
+			 kernel_calibration_is_trusted(c), "pairs", (json_int_t)c->pairs, "cpu",
+			 (json_int_t)c->cpu, "measured_s", (json_int_t)c->measured_s, "machine",
+			 c->machine);
 }
 
 static int print_json(const struct kernel_check *checks, size_t count, bool can_run,
@@ -125,6 +132,10 @@ static void print_text(const struct kernel_check *checks, size_t count, bool can
 		       "%.3f %% of each CPU at 99 Hz\n",
 		       "calibration", (double)c->tick_ns / 1e3, (double)c->low_ns / 1e3,
 		       (double)c->high_ns / 1e3, (double)c->tick_ns * 99 / 1e7);
+	if (!ticks->err && !kernel_calibration_is_trusted(c))
+		printf("note  %-18s that figure is not to be trusted: %.2f to %.2f us were seen "
+		       "here, and a budget is planned with the dearest\n",
+		       "calibration", (double)c->seen_low_ns / 1e3, (double)c->seen_high_ns / 1e3);
 	puts(can_run ? "flyball can run here." : "flyball cannot run here: see FAIL above.");
 }
 

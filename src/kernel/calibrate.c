@@ -4,7 +4,8 @@
  *
  * The event runs a program that does nothing but count, as ours do before anything else: the path
  * through the kernel is then the one that sampling takes. Pairs in which somebody else had the CPU
- * are thrown away; the order within pairs alternates, so that drift cancels.
+ * are thrown away; the order within pairs alternates, so that drift cancels. Rounds tell how much
+ * the figure itself moves.
  */
 #include "kernel/kernel_calibrate.h"
 #include "kernel/kernel_internal.h"
@@ -31,9 +32,12 @@
 #define PAUSE_NS	  300000L /* others get the CPU, and we get it whole */
 #define PAIRS_MAX	  60
 #define PAIRS_LEAST	  12
-#define TIME_NS		  600000000ULL
-#define TIME_MAX_NS	  2500000000ULL /* on a busy CPU, for the fewest pairs that do */
-#define ATTEMPTS	  3
+#define PAIRS_SPARE	  4 /* some will be thrown away */
+#define TIME_NS		  200000000ULL
+#define TIME_MAX_NS	  1000000000ULL /* on a busy CPU, for the fewest pairs that do */
+#define ROUNDS		  3
+#define ROUNDS_LEAST	  2
+#define ATTEMPTS	  6 /* at rounds */
 #define LOOKS		  8
 #define LOOKS_FIRST	  1000
 #define LOOK_NS		  4000
@@ -72,12 +76,21 @@ static uint64_t involuntary_switches(void)
 	return (uint64_t)usage.ru_nivcsw;
 }
 
+/* CPU time: what others run in between is not in it, interrupts are. */
+static uint64_t cpu_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
 static uint64_t time_work(uint64_t rounds)
 {
-	uint64_t start = clock_monotonic_ns();
+	uint64_t start = cpu_ns();
 
 	work(rounds);
-	return clock_monotonic_ns() - start;
+	return cpu_ns() - start;
 }
 
 /* The least of many short looks, most of which find no interrupt. */
@@ -146,7 +159,7 @@ static void measure(struct setup *s, pid_t parent)
 	rounds = rounds_for(WORK_NS);
 	for (bool turn = false; s->shared->count < PAIRS_MAX && took < TIME_MAX_NS; turn = !turn) {
 		took = clock_monotonic_ns() - start;
-		if (took > TIME_NS && s->shared->count >= PAIRS_LEAST)
+		if (took > TIME_NS && s->shared->count >= PAIRS_LEAST + PAIRS_SPARE)
 			break;
 		clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
 		measure_pair(s, rounds, turn);
@@ -321,6 +334,53 @@ void kernel_calibration_median(double *values, size_t count, struct kernel_calib
 	ret->pairs = (uint32_t)count;
 }
 
+static int by_tick(const void *a, const void *b)
+{
+	const struct kernel_calibration *x = a, *y = b;
+
+	return x->tick_ns < y->tick_ns ? -1 : x->tick_ns > y->tick_ns;
+}
+
+void kernel_calibration_merge(const struct kernel_calibration *rounds, size_t count,
+			      struct kernel_calibration *ret)
+{
+	struct kernel_calibration sorted[ROUNDS] = {0};
+
+	count = count < ROUNDS ? count : ROUNDS;
+	memcpy(sorted, rounds, count * sizeof(*sorted));
+	qsort(sorted, count, sizeof(*sorted), by_tick);
+	*ret = sorted[count / 2]; /* of two the dearer */
+	ret->seen_low_ns = sorted[0].tick_ns;
+	ret->seen_high_ns = sorted[count - 1].tick_ns;
+	ret->pairs = 0;
+	for (size_t i = 0; i < count; i++) {
+		ret->low_ns = sorted[i].low_ns < ret->low_ns ? sorted[i].low_ns : ret->low_ns;
+		ret->high_ns = sorted[i].high_ns > ret->high_ns ? sorted[i].high_ns : ret->high_ns;
+		ret->pairs += sorted[i].pairs;
+	}
+}
+
+void kernel_calibration_remember(const struct kernel_calibration *before,
+				 struct kernel_calibration *c)
+{
+	if (strcmp(before->machine, c->machine))
+		return;
+	if (before->seen_low_ns < c->seen_low_ns)
+		c->seen_low_ns = before->seen_low_ns;
+	if (before->seen_high_ns > c->seen_high_ns)
+		c->seen_high_ns = before->seen_high_ns;
+}
+
+bool kernel_calibration_is_trusted(const struct kernel_calibration *c)
+{
+	return (c->seen_high_ns - c->seen_low_ns) * 3 <= c->tick_ns;
+}
+
+uint64_t kernel_calibration_planned_ns(const struct kernel_calibration *c)
+{
+	return kernel_calibration_is_trusted(c) ? c->tick_ns : c->seen_high_ns;
+}
+
 uint32_t kernel_calibration_keep(double *costs_ns, const uint64_t *without_ns, uint32_t count,
 				 uint64_t work_ns)
 {
@@ -365,34 +425,40 @@ static int run_child(struct setup *s, struct kernel_calibration *ret, struct why
 	return 0;
 }
 
-/* Noise passes; another profiler's interrupts may not, since they take part of ours along. */
-static int measure_again(struct setup *s, struct kernel_calibration *ret, struct why *why)
+static int one_round(struct kernel_calibration *ret, struct why *why)
 {
-	int err = s->shared && s->ticks ? -EBUSY : -ENOMEM;
+	struct setup s = {.map_fd = -1, .prog_fd = -1, .clock = {.fd = -1, .link_fd = -1}};
+	int err = open_setup(&s, why);
 
-	for (int attempt = 0; attempt < ATTEMPTS && err == -EBUSY; attempt++) {
-		memset(s->shared, 0, sizeof(*s->shared));
-		err = run_child(s, ret, why);
-	}
-	if (!err && why)
-		why->text[0] = '\0'; /* of an attempt before */
+	if (!err)
+		err = run_child(&s, ret, why);
+	ret->cpu = s.cpu;
+	close_setup(&s);
 	return err;
 }
 
 int kernel_calibrate(struct kernel_calibration *ret, struct why *why)
 {
-	struct setup s = {.map_fd = -1, .prog_fd = -1, .clock = {.fd = -1, .link_fd = -1}};
-	struct kernel_calibration c = {0};
-	int err = open_setup(&s, why);
+	struct kernel_calibration rounds[ROUNDS] = {0}, c;
+	size_t count = 0;
+	int err = 0;
 
-	if (!err)
-		err = measure_again(&s, &c, why);
-	if (!err) {
-		c.cpu = s.cpu;
-		c.measured_s = clock_realtime_ns() / 1000000000;
-		kernel_calibration_machine(c.machine, sizeof(c.machine));
-		*ret = c;
+	/* Noise passes; another profiler's interrupts may not, since they take part of ours along.
+	 */
+	for (int i = 0; i < ATTEMPTS && count < ROUNDS && (!err || err == -EBUSY); i++) {
+		err = one_round(&rounds[count], why);
+		count += !err;
 	}
-	close_setup(&s);
-	return err;
+	if (count < ROUNDS_LEAST)
+		return err ? err
+			   : why_set(why, -EBUSY,
+				     "CPU %u was too busy to measure on for most of the time",
+				     rounds[0].cpu);
+	if (why)
+		why->text[0] = '\0'; /* of a round that failed */
+	kernel_calibration_merge(rounds, count, &c);
+	c.measured_s = clock_realtime_ns() / 1000000000;
+	kernel_calibration_machine(c.machine, sizeof(c.machine));
+	*ret = c;
+	return 0;
 }

@@ -83,9 +83,11 @@ int kernel_calibration_write(const char *path, const struct kernel_calibration *
 	if ((size_t)snprintf(aside, sizeof(aside), "%s.%d", path, (int)getpid()) >= sizeof(aside))
 		return why_set(why, -ENAMETOOLONG, "the path is too long");
 	snprintf(text, sizeof(text),
-		 "tick_ns=%" PRIu64 "\nlow_ns=%" PRIu64 "\nhigh_ns=%" PRIu64 "\npairs=%" PRIu32
+		 "tick_ns=%" PRIu64 "\nlow_ns=%" PRIu64 "\nhigh_ns=%" PRIu64
+		 "\nseen_low_ns=%" PRIu64 "\nseen_high_ns=%" PRIu64 "\npairs=%" PRIu32
 		 "\ncpu=%" PRIu32 "\nmeasured_s=%" PRIu64 "\nmachine=%s\n",
-		 c->tick_ns, c->low_ns, c->high_ns, c->pairs, c->cpu, c->measured_s, c->machine);
+		 c->tick_ns, c->low_ns, c->high_ns, c->seen_low_ns, c->seen_high_ns, c->pairs,
+		 c->cpu, c->measured_s, c->machine);
 	make_directory(path);
 	fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (fd < 0)
@@ -164,11 +166,14 @@ int kernel_calibration_read(const char *path, struct kernel_calibration *ret, st
 	if (!find_number(text, "tick_ns", TICK_MOST, &c.tick_ns) ||
 	    !find_number(text, "low_ns", TICK_MOST, &c.low_ns) ||
 	    !find_number(text, "high_ns", TICK_MOST, &c.high_ns) ||
+	    !find_number(text, "seen_low_ns", TICK_MOST, &c.seen_low_ns) ||
+	    !find_number(text, "seen_high_ns", TICK_MOST, &c.seen_high_ns) ||
 	    !find_number(text, "pairs", UINT32_MAX, &pairs) ||
 	    !find_number(text, "cpu", UINT32_MAX, &cpu) ||
 	    !find_number(text, "measured_s", INT64_MAX, &c.measured_s) ||
 	    !find_value(text, "machine", c.machine, sizeof(c.machine)) || !c.tick_ns ||
-	    c.low_ns > c.tick_ns || c.tick_ns > c.high_ns)
+	    c.low_ns > c.tick_ns || c.tick_ns > c.high_ns || !c.seen_low_ns ||
+	    c.seen_low_ns > c.tick_ns || c.tick_ns > c.seen_high_ns)
 		return why_set(why, -EBADMSG, "%s is damaged: run flyball doctor --calibrate",
 			       path);
 	kernel_calibration_machine(here, sizeof(here));

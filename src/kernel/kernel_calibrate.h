@@ -18,12 +18,25 @@
 struct kernel_calibration {
 	uint64_t tick_ns;	  /* median of the pairs */
 	uint64_t low_ns, high_ns; /* 95 % interval of the median */
+	/* Least and most of the rounds' medians, of this calibration and those before it here. */
+	uint64_t seen_low_ns, seen_high_ns;
 	uint32_t pairs, cpu;
 	uint64_t measured_s; /* CLOCK_REALTIME */
 	char machine[200];   /* CPU model and kernel: what it holds for */
 };
-/* Takes some hundred milliseconds of one CPU. -EBUSY: too much else runs for a figure. */
+/* Rounds, each some hundred milliseconds of one CPU. -EBUSY: too much else runs for a figure. */
 int kernel_calibrate(struct kernel_calibration *ret, struct why *why);
+
+/* Whether the medians seen lie within a third of the figure. A virtual machine's may not: then the
+ * dearest that was seen is the one to plan with. */
+bool kernel_calibration_is_trusted(const struct kernel_calibration *c);
+uint64_t kernel_calibration_planned_ns(const struct kernel_calibration *c);
+/* A calibration out of rounds, each with its median and interval. For tests, too. */
+void kernel_calibration_merge(const struct kernel_calibration *rounds, size_t count,
+			      struct kernel_calibration *ret);
+/* What was seen before on the same machine stays seen. */
+void kernel_calibration_remember(const struct kernel_calibration *before,
+				 struct kernel_calibration *c);
 
 /* What a calibration holds for, as of now. */
 void kernel_calibration_machine(char *machine, size_t size);

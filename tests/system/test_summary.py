@@ -83,7 +83,7 @@ def test_cost_of_interrupts_is_what_was_calibrated(tmp_path, targets, workloads,
 
     model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())[1]
     kept.parent.mkdir()
-    kept.write_text(f"tick_ns=48000\nlow_ns=47000\nhigh_ns=49500\npairs=40\ncpu=0\nmeasured_s=1700000000\n"
+    kept.write_text(f"tick_ns=48000\nlow_ns=47000\nhigh_ns=49500\nseen_low_ns=48000\nseen_high_ns=50000\npairs=40\ncpu=0\nmeasured_s=1700000000\n"
                     f"machine={model}, Linux {rig.os.uname().release}\n")
     kept.chmod(0o644)
     (tmp_path / "b").mkdir()
@@ -91,10 +91,17 @@ def test_cost_of_interrupts_is_what_was_calibrated(tmp_path, targets, workloads,
         rig.run_for(0.5)
     cost, ticks = recorder.summary["cost"], recorder.kind["ticks"]
     assert not list(schema.iter_errors(recorder.summary))
-    assert cost["tick"] == {"ns": 48000, "low_ns": 47000, "high_ns": 49500, "pairs": 40} and cost["unknown"] == {}
+    assert cost["tick"] == {"ns": 48000, "low_ns": 47000, "high_ns": 49500, "pairs": 40, "seen_low_ns": 48000,
+                            "seen_high_ns": 50000, "is_trusted": True} and cost["unknown"] == {}
     assert cost["interrupt_ns"] == ticks * 48000 > 0
 
     assert "costs 48.00 us" in rig.flyball("doctor", "--calibration", kept).stdout.decode()
+    kept.write_text(kept.read_text().replace("seen_low_ns=48000", "seen_low_ns=22000"))
+    assert "22.00 to 50.00 us were seen" in rig.flyball("doctor", "--calibration", kept).stdout.decode()
+    done = rig.flyball("record", "-a", "-d", "1", "--budget", "1", "--calibration", kept, "--no-symbols", "--json",
+                       "-o", tmp_path / "c.folded")
+    assert b"not to be trusted" in done.stderr
+    assert json.loads(done.stdout)["cost"]["tick"]["is_trusted"] is False
     kept.write_text(kept.read_text().replace("Linux", "Minix"))
     assert "another CPU or kernel" in rig.flyball("doctor", "--calibration", kept).stdout.decode()
 
