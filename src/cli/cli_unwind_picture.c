@@ -19,6 +19,10 @@
 #include "elf/elf.h"
 #include "symbol/symbol.h"
 
+#define STAT_FLAGS	 9
+#define STAT_STACK_START 28
+#define KERNEL_THREAD	 0x00200000 /* PF_KTHREAD */
+
 struct line {
 	uint64_t start, end, offset, ino;
 	unsigned int dev_major, dev_minor;
@@ -204,11 +208,11 @@ static int mappings_set(struct cli_picture *p)
 	return err;
 }
 
-/* Field 28 of /proc/PID/stat; 0 when it is not told. */
-static uint64_t stack_start_read(pid_t pid)
+/* A field of /proc/PID/stat behind the name; 0 when it is not told. */
+static uint64_t stat_field(pid_t pid, int number)
 {
 	char path[64], text[2048];
-	uint64_t start = 0;
+	uint64_t value = 0;
 	const char *at;
 	size_t n;
 	FILE *f;
@@ -220,11 +224,11 @@ static uint64_t stack_start_read(pid_t pid)
 		fclose(f);
 	text[n] = 0;
 	at = strrchr(text, ')');
-	for (int field = 2; at && field < 28; field++)
+	for (int field = 2; at && field < number; field++)
 		at = strchr(at + 1, ' ');
 	if (at)
-		start = strtoull(at + 1, NULL, 10);
-	return start;
+		value = strtoull(at + 1, NULL, 10);
+	return value;
 }
 
 int cli_picture_open(pid_t pid, struct cli_picture *p, struct why *why)
@@ -235,6 +239,9 @@ int cli_picture_open(pid_t pid, struct cli_picture *p, struct why *why)
 	int err;
 
 	*p = (struct cli_picture){0};
+	if (stat_field(pid, STAT_FLAGS) & KERNEL_THREAD)
+		return why_set(why, -EOPNOTSUPP, "%d is a kernel thread: it has no user stack",
+			       pid);
 	snprintf(path, sizeof(path), "/proc/%d/maps", pid);
 	maps = fopen(path, "re");
 	if (!maps)
@@ -246,7 +253,7 @@ int cli_picture_open(pid_t pid, struct cli_picture *p, struct why *why)
 	fclose(maps);
 	if (!err)
 		err = mappings_set(p);
-	p->stack_start = stack_start_read(pid);
+	p->stack_start = stat_field(pid, STAT_STACK_START);
 	if (!err && !p->mapping_count)
 		err = -ESRCH;
 	if (err) {

@@ -348,7 +348,15 @@ static void symbol__demangle__knows_cxx_and_rust(void **state)
 	expect_demangled("main", "main");
 	expect_demangled("_Z", "_Z");
 	expect_demangled("_ZN3foo", "_ZN3foo");
+	/* D and Swift, old and new, stay as they are */
 	expect_demangled("_D3foo3barFiZv", "_D3foo3barFiZv");
+	expect_demangled("$s4main5spin1yyF", "$s4main5spin1yyF");
+	expect_demangled("_$s4main5spin1yyF", "_$s4main5spin1yyF");
+	expect_demangled("$S4main5spin1yyF", "$S4main5spin1yyF");
+	expect_demangled("_T04main5spin1yyF", "_T04main5spin1yyF");
+	expect_demangled("_TF4main5spin1FT_T_", "_TF4main5spin1FT_T_");
+	expect_demangled("$ss5print_9separator10terminatoryypd_S2StF",
+			 "$ss5print_9separator10terminatoryypd_S2StF");
 	expect_demangled("", "");
 }
 

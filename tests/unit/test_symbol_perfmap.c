@@ -55,6 +55,48 @@ static void symbol_perfmap__both_forms__are_read(void **state)
 	expect("ffffffffffffff00 ff f\n", 0xffffffffffffff00, "f");
 }
 
+/* What each runtime writes after start and size. */
+static void symbol_perfmap__names_of_runtimes__are_as_written(void **state)
+{
+	static const char *const names[] = {
+		/* .NET */
+		"void [System.Private.CoreLib] System.Threading.Thread::StartCallback()[PreJIT]",
+		"void [app] App.Program::Spin(int32,string[])[OptimizedTier1]",
+		"instance !!0 [app] Box`1[System.__Canon]::Get(class [app] Key&)[Tier0]",
+		"stub<1> AllocateTemporaryEntryPoints<PRECODE_FIXUP>",
+		/* Node */
+		"JS:~spin /srv/app.js:1:15",
+		"JS:^spin /srv/app.js:1:15",
+		"JS:*spin file:///srv/a b/app.mjs:10:3",
+		"LazyCompile:*leaf_two /srv/app.js:20:19",
+		"Script:~ /srv/app.js:1:1",
+		"BytecodeHandler:LdaSmi.Wide",
+		"Builtin:InterpreterEntryTrampoline",
+		/* JVM, with and without perf-map-agent's unfolding */
+		"Lcom/example/App;::spin",
+		"Lcom/example/App$$Lambda$14+0x00007f;::run",
+		"java.lang.String com.example.App.spin(int, java.util.List)",
+		"Interpreter",
+		"StubRoutines (compiler stubs)",
+		"call_stub",
+		/* CPython */
+		"py::leaf_one:/srv/app.py",
+		"py::<module>:<string>",
+		"py::Class.<locals>.<lambda>:/srv/a b.py",
+	};
+	char text[256];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		snprintf(text, sizeof(text), "7f0000001000 40 before\n00007F0000001040 60 %s\n",
+			 names[i]);
+		expect(text, 0x7f0000001041, names[i]);
+		snprintf(text, sizeof(text), "0x7f0000001040 0x60 %s\n7f00000010a0 1 after\n",
+			 names[i]);
+		expect(text, 0x7f000000109f, names[i]);
+	}
+}
+
 static void symbol_perfmap__bad_lines__are_passed_over_and_counted(void **state)
 {
 	struct symbol_perfmap_stats s;
@@ -206,6 +248,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(symbol_perfmap__both_forms__are_read),
+		cmocka_unit_test(symbol_perfmap__names_of_runtimes__are_as_written),
 		cmocka_unit_test(symbol_perfmap__bad_lines__are_passed_over_and_counted),
 		cmocka_unit_test(symbol_perfmap__no_newline_at_the_end__is_read_and_told),
 		cmocka_unit_test(symbol_perfmap__overlap__the_last_line_counts),
