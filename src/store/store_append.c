@@ -166,6 +166,8 @@ int store_append(struct store *store, const struct store_block_meta *meta, const
 		count_refusal(store, err);
 		return err;
 	}
+	if (store->kinds)
+		store->kinds |= 1U << block.kind;
 	if (ret_id)
 		*ret_id = id;
 	return 0;

@@ -2,6 +2,7 @@
 /* store_aside: a damaged database gets another name, and what can be read of it goes into a new
  * one. The b-trees cannot be walked past a damaged page, but every id can be asked for by itself.
  */
+#include "store_holes.h"
 #include "store_internal.h"
 
 #include <errno.h>
@@ -10,17 +11,29 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define IDS_MAX 4000000ULL /* asked for, newest first: more than a year of windows of 10 s */
+#define ID_LIKELY (1ULL << 48)
+#define IDS_MAX	  4000000ULL /* asked for, newest first: more than a year of windows of 10 s */
 
 static bool exists(const struct store *store, const char *name)
 {
 	return !faccessat(store->directory_fd, name, F_OK, AT_SYMLINK_NOFOLLOW);
 }
 
+static void plan_again(struct store *store)
+{
+	char text[64];
+
+	store_room_used(store, &store->aside_bytes);
+	store_room_plan(store->options.quota_bytes, store->aside_bytes, &store->room);
+	snprintf(text, sizeof(text), "PRAGMA max_page_count = %llu",
+		 (unsigned long long)store->room.pages);
+	if (store->sql)
+		store_sql_run(store->sql, text, "cannot limit the database", NULL);
+}
+
 bool store_aside_remove(struct store *store)
 {
 	char name[64], log[72];
-	char text[64];
 
 	for (int i = 1; i < STORE_ASIDE_MAX; i++) {
 		snprintf(name, sizeof(name), "store.db.corrupt-%d", i);
@@ -29,12 +42,7 @@ bool store_aside_remove(struct store *store)
 		snprintf(log, sizeof(log), "%s-wal", name);
 		unlinkat(store->directory_fd, log, 0);
 		store->pending[STORE_ASIDE_REMOVED]++;
-		store_room_used(store, &store->aside_bytes);
-		store_room_plan(store->options.quota_bytes, store->aside_bytes, &store->room);
-		snprintf(text, sizeof(text), "PRAGMA max_page_count = %llu",
-			 (unsigned long long)store->room.pages);
-		if (store->sql)
-			store_sql_run(store->sql, text, "cannot limit the database", NULL);
+		plan_again(store);
 		return true;
 	}
 	return false;
@@ -63,69 +71,132 @@ struct salvage {
 	struct store *store;
 	sqlite3 *old;
 	sqlite3_stmt *get;
-	uint64_t kept, lost;
+	struct store_holes holes;
+	uint64_t low, high; /* ids to ask for */
+	uint64_t next;	    /* all later ones are new */
+	uint64_t kept, lost, expired;
 	bool is_full;
 };
 
-static int put_block(struct salvage *s, const struct store_block *block, struct why *why)
+/* What the statement get has found. */
+struct row {
+	struct store_block block;
+	const void *terms, *packed;
+	size_t terms_len, packed_len;
+};
+
+/* 1: *ret is it, until get is reset; 0: there is none; else it cannot be read. */
+static int read_old(struct salvage *s, uint64_t id, struct row *ret)
+{
+	int code;
+
+	sqlite3_reset(s->get);
+	store_bind(s->get, 1, id);
+	code = sqlite3_step(s->get);
+	if (code == SQLITE_DONE)
+		return 0;
+	if (code != SQLITE_ROW)
+		return -EBADMSG;
+	store_row_get(s->get, &ret->block);
+	ret->terms = sqlite3_column_blob(s->get, STORE_COLUMN_COUNT);
+	ret->terms_len = (size_t)sqlite3_column_bytes(s->get, STORE_COLUMN_COUNT);
+	ret->packed = sqlite3_column_blob(s->get, STORE_COLUMN_COUNT + 1);
+	ret->packed_len = (size_t)sqlite3_column_bytes(s->get, STORE_COLUMN_COUNT + 1);
+	if (ret->block.id != id || !ret->packed || ret->block.len > STORE_BLOCK_BYTES_MAX ||
+	    ZSTD_getFrameContentSize(ret->packed, ret->packed_len) != ret->block.len)
+		return -EBADMSG;
+	return 1;
+}
+
+/* A new database needs some room to begin with: an eighth, of the oldest. */
+static void make_first_room(struct salvage *s)
+{
+	struct store_room all;
+	struct row row;
+
+	store_room_plan(s->store->options.quota_bytes, 0, &all);
+	plan_again(s->store);
+	while (s->low <= s->high && s->store->room.pages < all.pages / 8) {
+		int found = read_old(s, s->low++, &row);
+
+		s->lost += found < 0;
+		if (found <= 0)
+			continue;
+		store_holes_add(&s->holes, row.block.id, row.terms, row.terms_len, row.packed,
+				row.packed_len);
+		s->expired++;
+		if (store_holes_make(&s->holes))
+			plan_again(s->store);
+	}
+	sqlite3_reset(s->get);
+}
+
+static int has_room(struct salvage *s, uint64_t pages, bool *ret, struct why *why)
 {
 	struct store *store = s->store;
-	const void *packed = sqlite3_column_blob(s->get, STORE_COLUMN_COUNT + 1);
-	size_t len = (size_t)sqlite3_column_bytes(s->get, STORE_COLUMN_COUNT + 1);
-	const void *terms = sqlite3_column_blob(s->get, STORE_COLUMN_COUNT);
-	size_t terms_len = (size_t)sqlite3_column_bytes(s->get, STORE_COLUMN_COUNT);
-	uint64_t pages = store_row_pages(len, terms_len), used = 0, unused = 0;
-	int err;
+	uint64_t used = 0, unused = 0;
+	int err = store_statement_number(store, STORE_SQL_PAGES, &used, why);
 
-	if (!len || ZSTD_getFrameContentSize(packed, len) != block->len) {
-		s->lost++;
-		return 0;
-	}
-	err = store_statement_number(store, STORE_SQL_PAGES, &used, why);
 	if (!err)
 		err = store_statement_number(store, STORE_SQL_FREE_PAGES, &unused, why);
-	if (err)
+	if (!err)
+		*ret = used - unused + pages <= store->room.pages;
+	return err;
+}
+
+static int put_row(struct salvage *s, const struct row *row, struct why *why)
+{
+	struct store *store = s->store;
+	uint64_t pages = store_row_pages(row->packed_len, row->terms_len);
+	uint64_t room = pages + 2 * (uint64_t)STORE_EXTRA_PAGES;
+	bool has = false;
+	int err = has_room(s, room, &has, why);
+
+	if (!err && !has) {
+		/* What was brought over is on the disk before it becomes a hole. */
+		err = store_room_settle(store, why);
+		if (!err && store_holes_make(&s->holes)) {
+			plan_again(store);
+			err = has_room(s, room, &has, why);
+		}
+	}
+	if (err || !has) {
+		s->is_full = !err;
+		s->lost += !err;
 		return err;
-	if (used - unused + pages + 2 * (uint64_t)STORE_EXTRA_PAGES > store->room.pages) {
-		s->is_full = true;
-		s->lost++;
-		return 0;
 	}
 	buf_reset(&store->terms);
-	buf_add(&store->terms, terms, terms_len);
+	buf_add(&store->terms, row->terms, row->terms_len);
 	err = store_begin(store, pages + store_room_map_pages(store, pages) + STORE_EXTRA_PAGES,
 			  why);
 	if (err)
 		return err;
 	err = store->terms.err ? -ENOMEM
-			       : store_row_put(store, block, &store->terms, packed, len, why);
+			       : store_row_put(store, &row->block, &store->terms, row->packed,
+					       row->packed_len, why);
 	if (err) {
 		store_rollback(store);
 		return err;
 	}
+	err = store_commit(store, why);
+	if (err)
+		return err;
 	s->kept++;
-	return store_commit(store, why);
+	store_holes_add(&s->holes, row->block.id, row->terms, row->terms_len, row->packed,
+			row->packed_len);
+	return 0;
 }
 
 /* 0 also when it is not there or cannot be read. */
 static int bring_over(struct salvage *s, uint64_t id, struct why *why)
 {
-	struct store_block block;
-	int code, err = 0;
+	struct row row;
+	int found = read_old(s, id, &row);
 
-	store_bind(s->get, 1, id);
-	code = sqlite3_step(s->get);
-	if (code == SQLITE_ROW) {
-		store_row_get(s->get, &block);
-		if (s->is_full || block.len > STORE_BLOCK_BYTES_MAX)
-			s->lost++;
-		else
-			err = put_block(s, &block, why);
-	} else if (code != SQLITE_DONE) {
-		s->lost++;
-	}
-	sqlite3_reset(s->get);
-	return err;
+	if (found > 0 && !s->is_full)
+		return put_row(s, &row, why);
+	s->lost += found != 0;
+	return 0;
 }
 
 static uint64_t old_number(sqlite3 *old, const char *text)
@@ -170,8 +241,11 @@ static int bring_cursors(struct salvage *s, uint64_t next_id, struct why *why)
 		err = store_sql_fail(sql, "cannot bring the cursors over", why);
 	if (!err && !sqlite3_prepare_v2(s->old, select, -1, &from, NULL)) {
 		while (!err && sqlite3_step(from) == SQLITE_ROW) {
+			uint64_t acknowledged = (uint64_t)sqlite3_column_int64(from, 1);
+
 			for (int i = 0; i < 4; i++)
 				sqlite3_bind_value(to, i + 1, sqlite3_column_value(from, i));
+			store_bind(to, 2, acknowledged < next_id ? acknowledged : next_id);
 			err = store_statement_run(s->store, to, "cannot bring a cursor over", why);
 		}
 	}
@@ -189,36 +263,82 @@ static int bring_cursors(struct salvage *s, uint64_t next_id, struct why *why)
 	return err;
 }
 
-static int salvage(struct salvage *s, struct why *why)
+/* Which ids there may be; false: not even the tables can be read. */
+static bool look_at_old(struct salvage *s)
 {
 	static const char get[] = "SELECT " STORE_COLUMNS ", terms, bytes FROM blocks JOIN data "
 				  "ON data.id = blocks.id WHERE blocks.id = ?1";
-	uint64_t high, low, next;
-	int err = 0;
+	uint64_t acknowledged;
 
 	if (sqlite3_prepare_v2(s->old, get, -1, &s->get, NULL))
-		return 0; /* not even its schema can be read */
-	low = old_number(s->old, "SELECT id FROM blocks ORDER BY id LIMIT 1");
-	high = old_number(s->old, "SELECT id FROM blocks ORDER BY id DESC LIMIT 1");
-	next = old_number(s->old, "SELECT max(seq) FROM sqlite_sequence");
-	high = next > high ? next : high;
-	next = old_number(s->old, "SELECT max(acknowledged_id) FROM cursors");
-	next = high > next ? high : next;
-	if (!low || high - low > IDS_MAX)
-		low = high > IDS_MAX ? high - IDS_MAX : 1;
-	for (uint64_t id = high; !err && id >= low; id--)
+		return false;
+	s->low = old_number(s->old, "SELECT id FROM blocks ORDER BY id LIMIT 1");
+	s->high = old_number(s->old, "SELECT id FROM blocks ORDER BY id DESC LIMIT 1");
+	s->next = old_number(s->old, "SELECT max(seq) FROM sqlite_sequence");
+	acknowledged = old_number(s->old, "SELECT max(acknowledged_id) FROM cursors");
+	s->next = acknowledged > s->next ? acknowledged : s->next;
+	if (s->next > ID_LIKELY)
+		s->next = 0; /* damaged too */
+	if (!s->high || s->high > ID_LIKELY)
+		s->high = s->next;
+	s->next = s->high > s->next ? s->high : s->next;
+	if (!s->low || (s->high > IDS_MAX && s->low < s->high - IDS_MAX))
+		s->low = s->high > IDS_MAX ? s->high - IDS_MAX : 1;
+	return true;
+}
+
+static int salvage(struct salvage *s, struct why *why)
+{
+	int err = 0;
+
+	/* Bytes may follow the commit late: before they become holes, and at the end, all is. */
+	sqlite3_exec(s->store->sql, "PRAGMA synchronous = NORMAL", NULL, NULL, NULL);
+	for (uint64_t id = s->high; !err && id >= s->low && id > 0; id--)
 		err = bring_over(s, id, why);
+	sqlite3_reset(s->get);
 	bring_counts(s);
 	if (!err)
-		err = bring_cursors(s, next, why);
+		err = bring_cursors(s, s->next, why);
+	if (!err)
+		err = store_room_settle(s->store, why);
+	sqlite3_exec(s->store->sql, "PRAGMA synchronous = FULL", NULL, NULL, NULL);
 	return err;
+}
+
+/* For writing: its log must be read, and the shared memory of that be made. */
+static bool open_old(struct salvage *s, const char *name)
+{
+	char path[STORE_PATH_BYTES + 80];
+	int version = 0;
+
+	store_holes_init(&s->holes, s->store->directory_fd, name);
+	snprintf(path, sizeof(path), "%s/%s", s->store->directory, name);
+	if (store_sql_open(path, SQLITE_OPEN_READWRITE, &s->old, NULL))
+		return false;
+	sqlite3_db_config(s->old, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+	store_schema_ready(s->old, NULL);
+	sqlite3_exec(s->old, "PRAGMA query_only = ON", NULL, NULL, NULL);
+	return !store_schema_look(s->old, &version, NULL) && version == STORE_SCHEMA &&
+	       look_at_old(s);
+}
+
+static void close_old(struct salvage *s, const char *name)
+{
+	char shared[80];
+
+	sqlite3_finalize(s->get);
+	sqlite3_close(s->old);
+	store_holes_done(&s->holes);
+	snprintf(shared, sizeof(shared), "%s-shm", name);
+	unlinkat(s->store->directory_fd, shared, 0);
 }
 
 int store_set_aside(struct store *store, struct why *why)
 {
 	struct salvage s = {.store = store};
-	char name[64], path[STORE_PATH_BYTES + 80];
-	int version = 0, err;
+	char name[64];
+	bool is_open;
+	int err;
 
 	store_database_close(store);
 	err = rename_database(store, name, sizeof(name), why);
@@ -226,28 +346,18 @@ int store_set_aside(struct store *store, struct why *why)
 		return err;
 	log_debug("the database is damaged, and set aside as %s", name);
 	store->pending[STORE_SET_ASIDE]++;
+	is_open = open_old(&s, name);
+	if (is_open)
+		make_first_room(&s);
 	err = store_database_open(store, why);
-	if (err)
-		return err;
-	snprintf(path, sizeof(path), "%s/%s", store->directory, name);
-	/* For writing: its log must be read, and the shared memory of that be made. */
-	if (!store_sql_open(path, SQLITE_OPEN_READWRITE, &s.old, NULL)) {
-		sqlite3_db_config(s.old, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-		store_schema_ready(s.old, NULL);
-		sqlite3_exec(s.old, "PRAGMA query_only = ON", NULL, NULL, NULL);
-		sqlite3_exec(store->sql, "PRAGMA synchronous = OFF", NULL, NULL, NULL);
-		if (!store_schema_look(s.old, &version, NULL) && version == STORE_SCHEMA)
-			err = salvage(&s, why);
-		sqlite3_exec(store->sql, "PRAGMA synchronous = FULL", NULL, NULL, NULL);
-	}
-	sqlite3_finalize(s.get);
-	sqlite3_close(s.old);
-	snprintf(path, sizeof(path), "%s-shm", name);
-	unlinkat(store->directory_fd, path, 0);
+	if (!err && is_open)
+		err = salvage(&s, why);
+	close_old(&s, name);
+	store->pending[STORE_EXPIRED_QUOTA] += s.expired;
 	store->pending[STORE_SALVAGED] += s.kept;
 	store->pending[STORE_LOST] += s.lost;
 	store->scrubbed_id = 0;
 	memset(store->compacted_id, 0, sizeof(store->compacted_id));
-	store_room_used(store, &store->aside_bytes);
+	plan_again(store);
 	return err;
 }

@@ -216,6 +216,7 @@ static int compact_kind(struct store *store, const struct rule *rule, uint32_t k
 	}
 	if (err)
 		return err;
+	store->compacted_id[rule->level][kind] = g->blocks[g->count - 1].id;
 	store->pending[STORE_MERGED] += g->count;
 	return 1;
 }
@@ -235,12 +236,22 @@ int store_compact_step(struct store *store, const struct store_merge *merge, str
 		return why_set(why, -EROFS, "this store cannot be written");
 	rules[0].before_ns = now > o->minutes_after_ns ? now - o->minutes_after_ns : 0;
 	rules[1].before_ns = now > o->hours_after_ns ? now - o->hours_after_ns : 0;
+	if (!store->kinds) {
+		uint64_t kinds = 0;
+
+		err = store_statement_number(store, STORE_SQL_KINDS, &kinds, why);
+		if (err)
+			return err;
+		store->kinds = (uint32_t)kinds;
+	}
 	g = mem_alloc(MEM_STORE, sizeof(*g));
 	if (!g)
 		return why_set(why, -ENOMEM, "no memory to merge blocks");
 	for (size_t r = 0; !err && r < ARRAY_SIZE(rules); r++) {
-		for (uint32_t kind = 0; !err && kind < STORE_KINDS_MAX; kind++)
-			err = compact_kind(store, &rules[r], kind, g, merge, why);
+		for (uint32_t kind = 0; !err && kind < STORE_KINDS_MAX; kind++) {
+			if (store->kinds >> kind & 1)
+				err = compact_kind(store, &rules[r], kind, g, merge, why);
+		}
 	}
 	mem_free(MEM_STORE, g);
 	return err;

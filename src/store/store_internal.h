@@ -54,6 +54,7 @@ enum store_sql {
 	STORE_SQL_LAST_ID,
 	STORE_SQL_AFTER,
 	STORE_SQL_GROUP,
+	STORE_SQL_KINDS,
 	STORE_SQL_SUMS,
 	STORE_SQL_COUNTS,
 	STORE_SQL_COUNT
@@ -80,6 +81,7 @@ struct store {
 	uint64_t pending[STORE_COUNTS]; /* not yet in the database */
 	uint64_t opened_realtime_ns, opened_monotonic_ns;
 	uint64_t scrubbed_id;
+	uint32_t kinds; /* bits of those there are; 0: not known yet */
 	uint64_t compacted_id[STORE_LEVELS][STORE_KINDS_MAX];
 };
 
@@ -115,6 +117,8 @@ void store_room_plan(uint64_t quota_bytes, uint64_t aside_bytes, struct store_ro
 int store_begin(struct store *store, uint64_t pages, struct why *why);
 int store_commit(struct store *store, struct why *why);
 void store_rollback(struct store *store);
+/* Everything that was committed is in the database and on the disk. */
+int store_room_settle(struct store *store, struct why *why);
 /* Frees pages, by deleting what is oldest. Outside of any transaction. */
 int store_room_make(struct store *store, uint64_t pages, struct why *why);
 int store_room_expire(struct store *store, struct why *why);

@@ -46,7 +46,7 @@ uint64_t store_room_used(const struct store *store, uint64_t *ret_aside)
 {
 	int fd = openat(store->directory_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	uint64_t used = 0, aside = 0;
+	uint64_t used = 0, aside = 0, bytes, held;
 	struct dirent *e;
 	struct stat st;
 
@@ -56,9 +56,13 @@ uint64_t store_room_used(const struct store *store, uint64_t *ret_aside)
 		if ((strncmp(e->d_name, "store.db", 8) && strcmp(e->d_name, "lock")) ||
 		    fstatat(store->directory_fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW))
 			continue;
-		used += (uint64_t)st.st_size;
-		if (!strncmp(e->d_name, "store.db.corrupt-", 17))
-			aside += (uint64_t)st.st_size;
+		bytes = (uint64_t)st.st_size;
+		if (!strncmp(e->d_name, "store.db.corrupt-", 17)) {
+			held = (uint64_t)st.st_blocks * 512; /* it may have holes */
+			bytes = held < bytes ? held : bytes;
+			aside += bytes;
+		}
+		used += bytes;
 	}
 	if (dir)
 		closedir(dir);
@@ -82,6 +86,13 @@ static void empty_log(struct store *store)
 	sqlite3_busy_timeout(store->sql, 0);
 	sqlite3_wal_checkpoint_v2(store->sql, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
 	sqlite3_busy_timeout(store->sql, 2000);
+}
+
+int store_room_settle(struct store *store, struct why *why)
+{
+	if (sqlite3_wal_checkpoint_v2(store->sql, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL))
+		return store_sql_fail(store->sql, "cannot empty the log", why);
+	return 0;
 }
 
 int store_begin(struct store *store, uint64_t pages, struct why *why)

@@ -48,6 +48,8 @@ static const char *const texts[STORE_SQL_COUNT] = {
 		"SELECT " STORE_COLUMNS " FROM blocks WHERE id > ?1 ORDER BY id LIMIT 1",
 	[STORE_SQL_GROUP] = "SELECT " STORE_COLUMNS " FROM blocks WHERE id > ?1 AND id <= ?2 AND "
 			    "kind = ?3 AND level < ?4 ORDER BY id",
+	[STORE_SQL_KINDS] = "SELECT coalesce(sum(1 << kind), 0) FROM (SELECT DISTINCT kind "
+			    "FROM blocks WHERE kind BETWEEN 0 AND 15)",
 	[STORE_SQL_SUMS] =
 		"SELECT level, count(*), sum(windows), sum(raw_bytes), sum(stored_bytes), "
 		"min(start_ns), max(end_ns), min(CASE first_id WHEN 0 THEN id ELSE first_id END), "
@@ -67,10 +69,14 @@ static const char settings[] = "PRAGMA temp_store = MEMORY;"
 
 int store_sql_fail(sqlite3 *sql, const char *what, struct why *why)
 {
-	int code = sql ? sqlite3_extended_errcode(sql) : SQLITE_NOMEM;
-	int system = sql ? sqlite3_system_errno(sql) : 0, err = -EIO;
-	const char *text = sql ? sqlite3_errmsg(sql) : "out of memory";
+	int code, system, err = -EIO;
+	const char *text;
 
+	if (!sql)
+		return why_set(why, err, "%s: the database is not open", what);
+	code = sqlite3_extended_errcode(sql);
+	system = sqlite3_system_errno(sql);
+	text = sqlite3_errmsg(sql);
 	switch (code & 0xff) {
 	case SQLITE_FULL:
 		err = -ENOSPC;
@@ -214,6 +220,10 @@ sqlite3_stmt *store_statement(struct store *store, enum store_sql which, struct 
 {
 	sqlite3_stmt **statement = &store->statements[which];
 
+	if (!store->sql) {
+		store_sql_fail(NULL, "cannot use the store", why);
+		return NULL;
+	}
 	if (!*statement && sqlite3_prepare_v3(store->sql, texts[which], -1,
 					      SQLITE_PREPARE_PERSISTENT, statement, NULL)) {
 		store_sql_fail(store->sql, texts[which], why);

@@ -31,7 +31,8 @@ static uint64_t walk(const char *directory, bool removes)
 	while (dir && (e = readdir(dir)) != NULL) {
 		if (e->d_name[0] == '.' || fstatat(dirfd(dir), e->d_name, &st, 0))
 			continue;
-		bytes += (uint64_t)st.st_size;
+		bytes += (uint64_t)(st.st_blocks * 512 < st.st_size ? st.st_blocks * 512
+								    : st.st_size);
 		if (removes)
 			assert_int_equal(unlinkat(dirfd(dir), e->d_name, 0), 0);
 	}

@@ -18,7 +18,7 @@ int store_test_append(struct store *store, uint64_t n, size_t size, uint64_t *re
 		      struct why *why);
 /* The number that store_test_append put in; asserts that bytes are what they were. */
 uint64_t store_test_number(const struct store_block *block);
-/* Bytes of all files but symbols/. */
+/* Bytes that the files take; what is a hole in one takes none. */
 uint64_t store_test_disk(const char *directory);
 struct store *store_test_open(const char *directory, const struct store_options *options);
 

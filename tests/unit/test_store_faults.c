@@ -24,7 +24,7 @@
 #define MIB	   (1ULL << 20)
 #define PAGE	   4096
 #define KILLS	   50
-#define DAMAGES	   60
+#define DAMAGES	   30
 #define BLOCKS	   60
 #define DEADLINE_S 60
 
@@ -63,7 +63,7 @@ static uint64_t get_count(struct store *store, enum store_count count)
 }
 
 struct found {
-	uint64_t first, last, blocks, windows, first_id, last_id;
+	uint64_t first, last, blocks, windows, first_id, last_id, damaged;
 };
 
 /* Reads all; numbers grow with ids, and none comes twice. */
@@ -80,8 +80,10 @@ static void find(struct store *store, struct found *f)
 	while ((err = store_selection_next(selection, &block, &why)) != 0) {
 		uint64_t n;
 
-		if (err == -EBADMSG)
-			continue; /* damaged, and told */
+		if (err == -EBADMSG) {
+			f->damaged++;
+			continue;
+		}
 		if (err < 0)
 			fail_msg("%s", why.text);
 		n = store_test_number(&block);
@@ -420,6 +422,115 @@ static void store__damaged_often__stays_within_the_quota(void **state)
 	store_close(store);
 }
 
+/* A full store on a disk of just its quota: there is no room for two databases, not for a moment.
+ */
+static void damage_full(uint64_t *set_aside, uint64_t *before, uint64_t *after)
+{
+	struct store_options options = defaults;
+	static struct found found;
+	struct store_check check;
+	struct store *store;
+	uint64_t pages, page, n = 0, kept, known;
+
+	options.quota_bytes = 4 * MIB;
+	store = store_test_open(directory, &options);
+	while (get_count(store, STORE_EXPIRED_QUOTA) < 20)
+		assert_int_equal(store_test_append(store, n++, 5000 + draw(30000), NULL, NULL), 0);
+	find(store, &found);
+	kept = found.blocks;
+	store_close(store);
+	page = damage_page(&pages);
+	store = store_test_open(directory, &options);
+	if (page && get_count(store, STORE_SET_ASIDE)) {
+		find(store, &found);
+		*before += kept;
+		*after += found.blocks;
+		++*set_aside;
+		known = get_count(store, STORE_LOST) + get_count(store, STORE_EXPIRED_QUOTA) - 20;
+		assert_in_range(kept - found.blocks, 0, known + found.damaged);
+	}
+	for (uint64_t end = n + 10; n < end; n++)
+		assert_int_equal(store_test_append(store, n, 20000, NULL, NULL), 0);
+	assert_int_equal(get_count(store, STORE_REFUSED_SPACE), 0);
+	assert_int_equal(store_check(store, &check, NULL), 0);
+	assert_int_equal(check.faults, 0);
+	store_close(store);
+}
+
+static void store__damaged_when_full__is_saved_within_the_quota(void **state)
+{
+	uint64_t set_aside = 0, before = 0, after = 0;
+
+	(void)state;
+	for (int i = 0; i < 6; i++) {
+		if (!mount_small("size=4m,mode=0700"))
+			skip();
+		damage_full(&set_aside, &before, &after);
+		assert_int_equal(umount(directory), 0);
+	}
+	assert_in_range(set_aside, 2, 6);
+	assert_in_range(after, before * 8 / 10, before); /* an eighth goes to begin with */
+}
+
+static void overwrite(const char *name)
+{
+	unsigned char noise[PAGE];
+	char path[256];
+	struct stat st;
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", directory, name);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(fstat(fd, &st), 0);
+	for (size_t i = 0; i < PAGE; i++)
+		noise[i] = (unsigned char)draw(256);
+	for (off_t at = 0; at + PAGE <= st.st_size; at += PAGE)
+		assert_int_equal(pwrite(fd, noise, PAGE, at), PAGE);
+	close(fd);
+}
+
+/* Both at once, under a running writer: it says so each time, and goes on when there is room. */
+static void store__damaged_on_a_full_disk__goes_on_with_room(void **state)
+{
+	struct store_options options = defaults;
+	struct store_cursor cursor;
+	struct store_stats stats;
+	struct store *store;
+	char ballast[256];
+	uint64_t n = 0;
+	int err = 0;
+
+	(void)state;
+	if (!mount_small("size=2m,mode=0700"))
+		skip();
+	snprintf(ballast, sizeof(ballast), "%s/ballast", directory);
+	options.quota_bytes = 8 * MIB;
+	store = store_test_open(directory, &options);
+	while (n < 40)
+		assert_int_equal(store_test_append(store, n++, 9000, NULL, NULL), 0);
+	fill_disk(ballast);
+	overwrite("store.db");
+	overwrite("store.db-wal");
+	for (int i = 0; i < 60; i++) {
+		struct why why = {""};
+
+		err = store_test_append(store, n, 9000, NULL, &why);
+		assert_true(!err || why.text[0]);
+		store_stats_get(store, &stats, NULL);
+		store_cursor_get(store, "t", &cursor, NULL);
+	}
+	assert_int_not_equal(err, 0);
+	assert_int_equal(unlink(ballast), 0);
+	for (int i = 0; i < 20; i++)
+		err = store_test_append(store, n++, 9000, NULL, NULL);
+	assert_int_equal(err, 0);
+	assert_in_range(get_count(store, STORE_SET_ASIDE), 1, 60);
+	store_close(store);
+	store_close(store_test_open(directory, &options));
+	assert_int_equal(umount(directory), 0);
+}
+
 /* ---------------------------------------------------------------- readers */
 
 static void store__reader_that_stays__costs_blocks_not_disk(void **state)
@@ -512,6 +623,8 @@ int main(void)
 		STORE_TEST(store__read_only_disk__can_be_read),
 		STORE_TEST(store__damaged_page__is_found_and_the_rest_saved),
 		STORE_TEST(store__damaged_often__stays_within_the_quota),
+		STORE_TEST(store__damaged_when_full__is_saved_within_the_quota),
+		STORE_TEST(store__damaged_on_a_full_disk__goes_on_with_room),
 		STORE_TEST(store__reader_that_stays__costs_blocks_not_disk),
 		STORE_TEST(store__killed_reader__holds_nothing),
 	};
