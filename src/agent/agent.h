@@ -4,7 +4,7 @@
  * who is told what, in which order, and what is done when something fails.
  *
  * agent_record runs one recording from start to written files, in the calling thread, which must
- * be the process's only one (it forks the command and uses signalfd).
+ * be the process's only one (it forks the command and uses signalfd). agent_run is the daemon.
  */
 #ifndef FLYBALL_AGENT_H
 #define FLYBALL_AGENT_H
@@ -12,8 +12,10 @@
 #include <sys/types.h>
 
 #include "base/base.h"
+#include "http/http.h"
 #include "kernel/kernel.h"
 #include "profile/profile.h"
+#include "store/store.h"
 
 #define AGENT_PIDS_MAX	  256
 #define AGENT_OUTPUTS_MAX 16
@@ -63,6 +65,14 @@ struct config;
 /* What a configuration asks of the kernel side, planned for this machine: tables get the smaller of
  * what is configured and what the budget leaves. -ENOSPC with a sentence when nothing fits. */
 int agent_kernel_options(const struct config *config, struct kernel_options *ret, struct why *why);
+
+#define AGENT_SOCKET "/run/flyball/flyball.sock"
+
+/* Profiles the node as the configuration says, into its store, until SIGTERM, SIGINT or SIGQUIT,
+ * then drains within 5 s (names that take longer are left out, with the reason). Must be the
+ * process's only thread when called. Returns the exit status to leave with; whatever failed was
+ * said on stderr. */
+int agent_run(const struct config *config);
 
 /* negative errno from kernel_open and its like to an exit status. */
 int agent_exit_of(int err);

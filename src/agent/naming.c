@@ -10,12 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agent/kernel_names.h"
 #include "agent/ksymbols.h"
 #include "symbol/symbol.h"
 
-#define BATCH	       2048
-#define LOCATION_ASKED 1
-#define FILES_TOLD_MAX 8
+#define BATCH		  2048
+#define LOCATION_ASKED	  1
+#define FILES_TOLD_MAX	  8
+#define MODULES_BYTES_MAX (128 << 10)
 
 struct naming {
 	struct naming_options opt;
@@ -394,7 +396,7 @@ static void kernel_answer(struct naming *names, const struct open_location *item
 							: FLY_UNNAMED_NO_SYMBOL);
 }
 
-static void name_kernel(struct naming *names, const struct open_location *items, size_t count)
+static void name_by_kallsyms(struct naming *names, const struct open_location *items, size_t count)
 {
 	struct symbol_query *queries = mem_array(MEM_AGENT, count, sizeof(*queries));
 	struct why why = {""};
@@ -414,10 +416,46 @@ static void name_kernel(struct naming *names, const struct open_location *items,
 			 why.text[0] ? why.text : "/proc/kallsyms cannot be read");
 	for (size_t i = 0; i < count; i++) {
 		kernel_answer(names, &items[i], &queries[i], err);
+		kernel_names_keep(names->opt.kernel_names, &queries[i]);
 		mem_free(MEM_SYMBOL, queries[i].name);
 		mem_free(MEM_SYMBOL, queries[i].module);
 	}
 	mem_free(MEM_AGENT, queries);
+}
+
+static void check_modules(struct naming *names)
+{
+	static char text[MODULES_BYTES_MAX];
+	FILE *modules = fopen("/proc/modules", "re");
+	size_t len = modules ? fread(text, 1, sizeof(text), modules) : 0;
+
+	if (modules)
+		fclose(modules);
+	kernel_names_check(names->opt.kernel_names, text, len);
+}
+
+static void name_kernel(struct naming *names, const struct open_location *items, size_t count)
+{
+	struct open_location *unknown = mem_array(MEM_AGENT, count, sizeof(*unknown));
+	size_t left = 0;
+
+	if (!unknown)
+		return;
+	check_modules(names);
+	for (size_t i = 0; i < count; i++) {
+		struct symbol_query query = {.found = 1};
+		const char *name =
+			kernel_names_find(names->opt.kernel_names, items[i].address, &query.start);
+
+		query.name = (char *)(uintptr_t)name;
+		if (name)
+			kernel_answer(names, &items[i], &query, 0);
+		else
+			unknown[left++] = items[i];
+	}
+	if (left)
+		name_by_kallsyms(names, unknown, left);
+	mem_free(MEM_AGENT, unknown);
 }
 
 void naming_finish(struct naming *names)

@@ -15,6 +15,7 @@
 struct debugfiles;
 struct intake;
 struct jit;
+struct kernel_names;
 struct ksymbols;
 struct lines;
 struct naming;
@@ -60,6 +61,7 @@ struct naming_options {
 	struct helpers *helpers; /* NULL with no_symbols */
 	struct debugfiles *debugfiles;
 	const struct ksymbols *ksymbols;
+	struct kernel_names *kernel_names;
 	bool no_symbols;
 };
 int naming_new(const struct naming_options *options, struct naming **ret);
@@ -197,6 +199,7 @@ struct session_options {
 	const char *debuginfod_urls;  /* NULL: no server is asked */
 	const char *debuginfod_cache; /* NULL: HELPERS_FETCH_CACHE */
 	const char *symbol_cache;     /* NULL: HELPERS_SYMBOLS_CACHE; "": none */
+	uint64_t symbol_cache_bytes;  /* at most; 0: HELPERS_SYMBOLS_CACHE_MAX */
 	bool no_symbols;
 };
 struct session {
@@ -208,6 +211,7 @@ struct session {
 	struct spans *spans;
 	struct ksymbols *ksymbols;
 	struct wallclock *clock;
+	struct kernel_names *kernel_names;
 };
 /* Into a zeroed *s, which stays where it is. Helpers are started before BPF descriptors exist: they
  * must hold none. Nothing is sampled yet: kernel_start. What an error leaves is closed and freed as
@@ -253,6 +257,8 @@ void window_end(struct window *w, uint64_t now_ns);
 /* Moves it on as far as it goes now; true once its profile is complete: AGENT_NAMING_MAX_S at most
  * after window_end. */
 bool window_settle(struct window *w, uint64_t now_ns);
+/* After window_end: completes it as it is. */
+void window_finish(struct window *w);
 /* Requests that will still be answered. */
 size_t window_requests(const struct window *w);
 

@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent/kernel_names.h"
 #include "agent/ksymbols.h"
 
 /* Without these the helpers open less, and frames stay without names: better said at once. */
@@ -51,7 +52,7 @@ static void start_symbols(struct session *s, const struct session_options *opt)
 
 	if (opt->symbol_cache && !opt->symbol_cache[0])
 		return;
-	if (helpers_symbols_start(s->helpers, opt->symbol_cache, 0, &why))
+	if (helpers_symbols_start(s->helpers, opt->symbol_cache, opt->symbol_cache_bytes, &why))
 		log_warn("names are not kept for other recordings: %s", why.text);
 }
 
@@ -76,6 +77,8 @@ static int make_parts(struct session *s, const struct session_options *opt)
 		return err;
 	unwinding_follow(s->unwinding, s->tracker);
 	err = spans_new(&spans, &s->spans);
+	if (!err)
+		err = kernel_names_new(&s->kernel_names);
 	if (!err)
 		err = ksymbols_new(&s->ksymbols);
 	return err ? err : wallclock_new(NULL, &s->clock);
@@ -121,6 +124,7 @@ void session_free(struct session *s)
 	spans_free(s->spans);
 	ksymbols_free(s->ksymbols);
 	wallclock_free(s->clock);
+	kernel_names_free(s->kernel_names);
 	unwinding_free(s->unwinding);
 }
 

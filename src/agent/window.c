@@ -31,7 +31,8 @@ static int make_parts(struct window *w, const struct window_options *opt)
 	struct naming_options naming = {.tracker = s->tracker,
 					.helpers = s->helpers,
 					.no_symbols = opt->no_symbols,
-					.ksymbols = s->ksymbols};
+					.ksymbols = s->ksymbols,
+					.kernel_names = s->kernel_names};
 	struct debugfiles_options debug = {
 		.tracker = s->tracker, .helpers = s->helpers, .fetch = s->fetch};
 	struct jit_options jit = {
@@ -146,16 +147,28 @@ static void settle_names(struct window *w, uint64_t now_ns)
 	w->stage_end_ns = now_ns + LINES_SETTLE_NS;
 }
 
-static void settle_lines(struct window *w, uint64_t now_ns)
+static void complete(struct window *w)
 {
-	/* What was asked before may have left some open. */
-	lines_ask(w->lines);
-	if (!is_late(w, now_ns) && lines_left(w->lines))
-		return;
 	lines_finish(w->lines);
 	naming_finish(w->naming);
 	intake_refresh(w->intake);
 	w->stage = WINDOW_COMPLETE;
+}
+
+static void settle_lines(struct window *w, uint64_t now_ns)
+{
+	/* What was asked before may have left some open. */
+	lines_ask(w->lines);
+	if (is_late(w, now_ns) || !lines_left(w->lines))
+		complete(w);
+}
+
+void window_finish(struct window *w)
+{
+	intake_flush(w->intake, 0, true);
+	jit_finish(w->jit);
+	debugfiles_finish(w->debugfiles);
+	complete(w);
 }
 
 bool window_settle(struct window *w, uint64_t now_ns)

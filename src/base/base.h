@@ -73,6 +73,7 @@ enum mem_part {
 	MEM_STORE,
 	MEM_CONFIG,
 	MEM_EXPORT,
+	MEM_HTTP,
 	MEM_PARTS,
 };
 void *mem_alloc(enum mem_part part, size_t bytes);		 /* zeroed */

@@ -17,6 +17,7 @@ static const char *const part_names[MEM_PARTS] = {
 	[MEM_PROFILE] = "profile", [MEM_HELPERS] = "helpers", [MEM_PROCESS] = "process",
 	[MEM_KERNEL] = "kernel",   [MEM_AGENT] = "agent",     [MEM_TABLES] = "tables",
 	[MEM_STORE] = "store",	   [MEM_CONFIG] = "config",   [MEM_EXPORT] = "export",
+	[MEM_HTTP] = "http",
 };
 
 static bool must_fail(void)

@@ -10,12 +10,13 @@
 
 int cli_record(int argc, char **argv);
 int cli_plan(int argc, char **argv);
+int cli_agent(int argc, char **argv);
+int cli_status(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_explain(int argc, char **argv);
 int cli_unwind(int argc, char **argv);
 int cli_governor(int argc, char **argv);
 int cli_store(int argc, char **argv);
-int cli_agent(int argc, char **argv);
 int cli_export(int argc, char **argv);
 
 struct argp;

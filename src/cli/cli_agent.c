@@ -80,7 +80,7 @@ static error_t agent_parse(int key, char *arg, struct argp_state *state)
 static const struct argp agent_argp = {
 	.options = agent_options,
 	.parser = agent_parse,
-	.doc = "The node's daemon. So far it checks and shows its configuration.\v"
+	.doc = "The node's daemon: profiles every process, all the time, into a local store.\v"
 	       "Environment variables FLYBALL_… go over the file, flags over both.\n"
 	       "Exit status: 0 done, 1 the configuration is wrong, 4 it could not be read.",
 };
@@ -147,15 +147,6 @@ static int show_config(const struct parsed *p, const struct config *config)
 	return AGENT_EXIT_DONE;
 }
 
-/* Here the running agent takes the configuration over. */
-static int run(struct config *config)
-{
-	(void)config;
-	log_error("running the agent is not part of this build: it has --check-config and "
-		  "--print-config");
-	return AGENT_EXIT_UNSUPPORTED;
-}
-
 static int act(const struct parsed *p, struct config *config, const struct config_report *report)
 {
 	if (p->action == KEY_CHECK)
@@ -164,7 +155,7 @@ static int act(const struct parsed *p, struct config *config, const struct confi
 		cli_agent_print_findings(shown_file(p), report);
 		return AGENT_EXIT_FINDINGS;
 	}
-	return p->action == KEY_PRINT ? show_config(p, config) : run(config);
+	return p->action == KEY_PRINT ? show_config(p, config) : agent_run(config);
 }
 
 static int print_markdown(void)

@@ -16,7 +16,8 @@ static const struct {
 } commands[] = {
 	{"record", cli_record,
 	 "record a profile: the whole machine, processes, a cgroup or a command"},
-	{"agent", cli_agent, "check or show the configuration of the node's daemon"},
+	{"agent", cli_agent, "the node's daemon: profile all the time, into a local store"},
+	{"status", cli_status, "show what a running agent does"},
 	{"plan", cli_plan, "show what kernel memory would be used, before anything is created"},
 	{"doctor", cli_doctor, "say whether this machine can run flyball, and if not, why"},
 	{"export", cli_export, "send recorded profiles to a receiver, or check that it takes them"},

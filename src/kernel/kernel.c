@@ -408,3 +408,21 @@ int kernel_ledger_get(struct kernel *kernel, struct kernel_ledger *ret)
 	*ret = ledger;
 	return 0;
 }
+
+int kernel_ledger_cut(struct kernel *kernel, kernel_event_fn fn, void *ctx,
+		      struct kernel_ledger *ret)
+{
+	int err;
+
+	for (uint32_t cpu = 0; cpu < kernel->cpu_count; cpu++)
+		kernel_clock_disable(&kernel->cpus[cpu].clock);
+	kernel_poll(kernel, true, fn, ctx);
+	err = kernel_ledger_get(kernel, ret);
+	/* One that cannot be enabled stands still, which hotplug.c sees and mends. */
+	for (uint32_t cpu = 0; cpu < kernel->cpu_count; cpu++) {
+		if (kernel->cpus[cpu].clock.fd >= 0 &&
+		    kernel_clock_enable(&kernel->cpus[cpu].clock))
+			log_debug("CPU %u: its clock event cannot be enabled", cpu);
+	}
+	return err;
+}

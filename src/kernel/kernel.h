@@ -154,6 +154,13 @@ struct kernel_ledger {
 	uint64_t node_idle_ns; /* of all CPUs since the start, by /proc/stat */
 };
 int kernel_ledger_get(struct kernel *kernel, struct kernel_ledger *ret);
+/* Closes one stretch of the running ledger and begins the next: gives out every record taken until
+ * now, and counts them, with no tick in between. Ticks pause for that on all CPUs, about a
+ * millisecond; each CPU's clock event keeps what was left of its period, so none comes early.
+ * Events held back for their order are given out as well. Errors are kernel_ledger_get's; ticks go
+ * on. */
+int kernel_ledger_cut(struct kernel *kernel, kernel_event_fn fn, void *ctx,
+		      struct kernel_ledger *ret);
 
 /* What may change while it runs. A tick's weight is the period in force, the first one's after a
  * change also what had passed of the period before; weights so add up to the time through any

@@ -158,7 +158,14 @@ struct profile_run {
 };
 void profile_run_set(struct profile *p, const struct profile_run *run);
 
-/* ---------------------------------------------------------------- questions for the summary */
+/* ---------------------------------------------------------------- questions
+ * visit returns 0 to go on; the last value is returned. What it is given is valid during the call.
+ */
+int profile_processes(const struct profile *p,
+		      int (*visit)(void *ctx, const struct profile_process *process), void *ctx);
+int profile_files(const struct profile *p, int (*visit)(void *ctx, const struct profile_file *file),
+		  void *ctx);
+
 struct profile_totals {
 	uint64_t samples, weight_ns, complete; /* complete: without any cut flag */
 	uint64_t cut[FLY_CUT_COUNT]; /* samples that carry the flag; one may carry several */

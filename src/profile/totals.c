@@ -184,3 +184,45 @@ size_t profile_top(const struct profile *p, bool by_total, struct profile_functi
 	strings_free(top.keys);
 	return written;
 }
+
+int profile_processes(const struct profile *p,
+		      int (*visit)(void *ctx, const struct profile_process *process), void *ctx)
+{
+	int err = 0;
+
+	for (uint32_t i = 0; i < p->processes.count && !err; i++) {
+		const struct profile_process_key *key = profile_process_key(p, i);
+		const struct profile_process_row *row = &p->process_rows[i];
+		struct profile_process process = {
+			.pid = key->pid,
+			.start_ns = key->start_ns,
+			.program = key->program,
+			.comm = strings_get(p->strings, row->comm),
+			.exe = strings_get(p->strings, row->exe),
+			.container = strings_get(p->strings, row->container),
+			.cgroup = strings_get(p->strings, row->cgroup),
+			.service = strings_get(p->strings, row->service),
+		};
+
+		err = visit(ctx, &process);
+	}
+	return err;
+}
+
+int profile_files(const struct profile *p, int (*visit)(void *ctx, const struct profile_file *file),
+		  void *ctx)
+{
+	int err = 0;
+
+	for (uint32_t i = 0; i < p->files.count && !err; i++) {
+		const struct profile_file_row *row = &p->file_rows[i];
+		struct profile_file file = {.path = strings_get(p->strings, row->path),
+					    .build_id_len = row->build_id_len,
+					    .has_htlhash = row->has_htlhash};
+
+		memcpy(file.build_id, row->build_id, sizeof(file.build_id));
+		memcpy(file.htlhash, row->htlhash, sizeof(file.htlhash));
+		err = visit(ctx, &file);
+	}
+	return err;
+}

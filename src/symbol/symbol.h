@@ -27,6 +27,7 @@ struct symbol_query {
 	/* answers: */
 	uint32_t found; /* 1 when name and start are set */
 	uint64_t start; /* of the symbol */
+	uint64_t end;	/* kernel only: it covers addresses below */
 	char *name;	/* demangled, valid UTF-8, heap (MEM_SYMBOL); caller frees */
 	char *module;	/* kernel only: "[ext4]" or NULL for the kernel itself */
 };

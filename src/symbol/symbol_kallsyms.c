@@ -191,13 +191,15 @@ static void stream_read(struct lookup *l, FILE *stream)
 		line_take(l, buffer, have);
 }
 
-static bool covers(const struct kept *below, const struct next *above, uint64_t address)
+/* Where the symbol ends; its start for one that names nothing. */
+static uint64_t end_of(const struct kept *below, const struct next *above)
 {
-	uint64_t gap = address - below->address;
 	bool goes_on = above->is_there && above->is_text && !strcmp(above->module, below->module);
+	uint64_t end = below->address + (goes_on ? SYMBOL_GAP_MAX : SYMBOL_KERNEL_GAP);
 
-	return below->is_text && !below->is_mark &&
-	       gap < (goes_on ? SYMBOL_GAP_MAX : SYMBOL_KERNEL_GAP);
+	if (!below->is_text || below->is_mark)
+		return below->address;
+	return above->is_there && above->address < end ? above->address : end;
 }
 
 static int answer(struct symbol_query *query, const struct kept *kept)
@@ -231,11 +233,12 @@ static int answer_all(struct lookup *l)
 	for (size_t i = 0; i < l->count; i++) {
 		if (l->below[i].name && (!below || l->below[i].address >= below->address))
 			below = &l->below[i];
-		if (below && covers(below, &l->above[i], l->queries[i].address)) {
+		if (below && l->queries[i].address < end_of(below, &l->above[i])) {
 			int err = answer(&l->queries[i], below);
 
 			if (err)
 				return err;
+			l->queries[i].end = end_of(below, &l->above[i]);
 		}
 	}
 	return 0;
