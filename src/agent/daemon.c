@@ -545,14 +545,14 @@ static int start(struct daemon *d, struct why *why)
 /* What was taken is delivered; names only as far as the deadline allows. */
 static void drain(struct daemon *d)
 {
-	uint64_t end = clock_monotonic_ns() + DRAIN_NS, now;
+	uint64_t end = clock_monotonic_ns() + DRAIN_NS;
 
 	kernel_stop(d->session.kernel);
 	if (d->window) {
 		kernel_poll(d->session.kernel, true, intake_event, d->window->intake);
 		cut(d, true);
 	}
-	while (is_settling(d) && (now = clock_monotonic_ns()) < end) {
+	while (is_settling(d) && clock_monotonic_ns() < end) {
 		struct epoll_event events[4];
 
 		if (epoll_wait(d->epoll_fd, events, ARRAY_SIZE(events), 10) < 0 && errno != EINTR)
