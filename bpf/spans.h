@@ -35,20 +35,19 @@ static __always_inline __u64 fly_span_pointer(const struct fly_span_place *place
 	return !block || block == FLY_DTV_UNALLOCATED ? 0 : block + (__u64)place->offset;
 }
 
-static __always_inline bool fly_is_zero(const __u8 *id, __u32 bytes)
+static __always_inline bool fly_trace_is_zero(const struct fly_span_record *record)
 {
-	__u8 any = 0;
+	__u64 halves[2];
 
-	for (__u32 i = 0; i < bytes; i++)
-		any |= id[i];
-	return !any;
+	__builtin_memcpy(halves, record->trace_id, sizeof(halves));
+	return !(halves[0] | halves[1]);
 }
 
 static __always_inline void fly_span_read(struct fly_scratch *scratch,
 					  const struct fly_span_place *place, __u64 tp)
 {
 	struct fly_sample *sample = fly_sample_of(scratch);
-	struct fly_span_record record = {};
+	struct fly_span_record record __attribute__((aligned(8)));
 	__u64 pointer, address = 0;
 	bool is_absent = 0;
 
@@ -67,7 +66,7 @@ static __always_inline void fly_span_read(struct fly_scratch *scratch,
 		sample->state |= FLY_STATE_SPAN_INVALID;
 		return;
 	}
-	if (fly_is_zero(record.trace_id, sizeof(record.trace_id)))
+	if (fly_trace_is_zero(&record))
 		return;
 	__builtin_memcpy(sample->trace_id, record.trace_id, sizeof(record.trace_id));
 	__builtin_memcpy(sample->span_id, record.span_id, sizeof(record.span_id));

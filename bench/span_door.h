@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* What bench_span_reads asks of its BPF program. The includer provides __u32 and __u64. */
+#ifndef FLYBALL_BENCH_SPAN_DOOR_H
+#define FLYBALL_BENCH_SPAN_DOOR_H
+
+#define SPAN_DOOR_CALLS 1000
+
+struct span_door {
+	__u32 has_spans; /* 0: nothing but the loop */
+	__u32 state, attribute_bytes;
+	__u32 pad;
+	__u64 ns;	/* of SPAN_DOOR_CALLS */
+	__u64 start_ns; /* of the process */
+};
+
+#endif
