@@ -110,11 +110,16 @@ static int look_through(struct store *store, struct why *why)
 	return err;
 }
 
+/* For readers, who are told no quota. */
 static int write_quota(struct store *store, struct why *why)
 {
 	sqlite3_stmt *statement;
-	int err = store_begin(store, STORE_EXTRA_PAGES, why);
+	uint64_t before = 0;
+	int err = store_statement_number(store, STORE_SQL_QUOTA, &before, why);
 
+	if (err || before == store->options.quota_bytes)
+		return err;
+	err = store_begin(store, STORE_EXTRA_PAGES, why);
 	if (err)
 		return err;
 	statement = store_statement(store, STORE_SQL_SETTING_PUT, why);

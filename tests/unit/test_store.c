@@ -557,6 +557,48 @@ static void store__no_memory__is_an_error(void **state)
 	store_close(store);
 }
 
+static void store__no_memory__merges_and_selects_later(void **state)
+{
+	struct store_filter_term term = {{STORE_PID, "3", 1}, 0};
+	struct store_filter filter = {.terms = &term, .term_count = 1};
+	size_t calls = 0;
+	struct store_merge merge = {join, &calls};
+	struct store *store;
+	unsigned long n = 0;
+	int err;
+
+	(void)state;
+	realtime = midnight();
+	store = store_test_open(directory, &by_clock);
+	for (uint64_t i = 0; i < 12; i++)
+		append_at(store, i, 0);
+	monotonic += 3 * HOUR_NS;
+	do {
+		mem_fail_after(++n);
+		err = store_compact_step(store, &merge, NULL);
+		mem_fail_after(0);
+		assert_true(err == 1 || err == -ENOMEM);
+		assert_int_equal(stats(store).windows, 12);
+	} while (err != 1);
+	assert_in_range(n, 4, 50);
+	assert_int_equal(stats(store).blocks[STORE_MINUTE], 1);
+	assert_int_equal(stats(store).counts[STORE_MERGE_FAILED], 0);
+	n = 0;
+	do {
+		struct store_selection *selection = NULL;
+		struct store_block block;
+
+		mem_fail_after(++n);
+		err = store_select(store, &filter, &selection, NULL);
+		while (!err && store_selection_next(selection, &block, NULL) > 0)
+			;
+		mem_fail_after(0);
+		assert_true(!err || err == -ENOMEM);
+		store_selection_close(selection);
+	} while (err);
+	store_close(store);
+}
+
 int main(void)
 {
 #define STORE_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -575,6 +617,7 @@ int main(void)
 		STORE_TEST(store__older_schema__is_brought_up_to_date),
 		STORE_TEST(store__check__reads_all),
 		STORE_TEST(store__no_memory__is_an_error),
+		STORE_TEST(store__no_memory__merges_and_selects_later),
 	};
 
 	return cmocka_run_group_tests_name("store", tests, NULL, NULL);

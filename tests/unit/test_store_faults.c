@@ -560,6 +560,9 @@ static void store__reader_that_stays__costs_blocks_not_disk(void **state)
 	}
 	assert_in_range(refused, 1, 199);
 	assert_int_equal(get_count(store, STORE_REFUSED_LOG), refused);
+	store_close(store); /* another writer can open it, and is told the same */
+	store = store_test_open(directory, &options);
+	assert_int_equal(store_test_append(store, n, 30000, NULL, NULL), -EBUSY);
 	while (store_selection_next(selection, &block, NULL) > 0)
 		seen++;
 	assert_int_equal(seen, 30); /* as it was when it began */
