@@ -130,6 +130,32 @@ static json_t *json_cost(const struct daemon *d, const struct figures *f)
 	return object(members, ARRAY_SIZE(members));
 }
 
+/* NULL: the rate is fixed. */
+static json_t *json_budget(const struct governing_totals *g)
+{
+	if (!g)
+		return json_null();
+	return object(
+		(const struct member[]){
+			{"budget_ppm", g->budget_ppm},
+			{"capacity_ns", g->capacity_ns},
+			{"sampling_ns", g->sampling_ns},
+			{"background_ns", g->background_ns},
+			{"bpf_ns", g->bpf_ns},
+			{"interrupt_ns", g->interrupt_ns},
+			{"over_ns", g->over_ns},
+			{"normal_ns", g->state_ns[GOVERNOR_NORMAL]},
+			{"degraded_ns", g->state_ns[GOVERNOR_DEGRADED]},
+			{"suppressed_ns", g->state_ns[GOVERNOR_SUPPRESSED]},
+			{"tier_healthy_ns", g->tier_ns[0]},
+			{"tier_busy_ns", g->tier_ns[1]},
+			{"tier_saturated_ns", g->tier_ns[2]},
+			{"changes", g->changes},
+			{"stalls", g->stalls},
+		},
+		15);
+}
+
 static json_t *json_tables(const struct figures *f)
 {
 	const struct tables_stats *t = &f->unwinding.tables;
@@ -172,6 +198,7 @@ void daemon_status_json(const struct daemon *d, struct buf *out)
 	json_object_set_new(o, "ledger", json_ledger(&d->totals.sum));
 	json_object_set_new(o, "store", json_store(d, &f.storing));
 	json_object_set_new(o, "cost", json_cost(d, &f));
+	json_object_set_new(o, "governor", json_budget(governing_totals(d->governing)));
 	json_object_set_new(o, "tables", json_tables(&f));
 	json_object_set_new(o, "http", json_http(&f));
 	text = json_dumps(o, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
@@ -252,6 +279,33 @@ static void metrics_cost(const struct daemon *d, const struct figures *f, struct
 		 f->helpers.reader_restarts);
 }
 
+static void metrics_governor(const struct governing_totals *g, struct buf *out)
+{
+	static const char *const tiers[GOVERNOR_TIERS] = {"healthy", "busy", "saturated"};
+
+	if (!g)
+		return;
+	family(out, "flyball_budget_ratio", "gauge", "CPU budget, as a share of the node.");
+	buf_addf(out, "flyball_budget_ratio %.6f\n", g->budget_ppm / 1e6);
+	family(out, "flyball_cost_seconds_total", "counter",
+	       "CPU time that the budget counts, by part; interrupts only once they were "
+	       "measured.");
+	buf_addf(out, "flyball_cost_seconds_total{part=\"main\"} %.6f\n",
+		 (double)g->sampling_ns / 1e9);
+	buf_addf(out, "flyball_cost_seconds_total{part=\"helpers\"} %.6f\n",
+		 (double)g->background_ns / 1e9);
+	buf_addf(out, "flyball_cost_seconds_total{part=\"bpf\"} %.6f\n", (double)g->bpf_ns / 1e9);
+	buf_addf(out, "flyball_cost_seconds_total{part=\"interrupts\"} %.6f\n",
+		 (double)g->interrupt_ns / 1e9);
+	family(out, "flyball_over_budget_seconds_total", "counter",
+	       "Time in which the mean of a second was above the budget.");
+	buf_addf(out, "flyball_over_budget_seconds_total %.6f\n", (double)g->over_ns / 1e9);
+	family(out, "flyball_tier_seconds_total", "counter", "Time in each tier of node load.");
+	for (int i = 0; i < GOVERNOR_TIERS; i++)
+		buf_addf(out, "flyball_tier_seconds_total{tier=\"%s\"} %.6f\n", tiers[i],
+			 (double)g->tier_ns[i] / 1e9);
+}
+
 static void metrics_store(const struct storing_stats *s, struct buf *out)
 {
 	const struct store_stats *st = &s->store;
@@ -283,6 +337,7 @@ void daemon_metrics(const struct daemon *d, struct buf *out)
 	buf_addf(out, "flyball_uptime_seconds %.3f\n", (double)f.uptime_ns / 1e9);
 	metrics_samples(d, out);
 	metrics_cost(d, &f, out);
+	metrics_governor(governing_totals(d->governing), out);
 	metrics_store(&f.storing, out);
 	counter(out, "flyball_http_requests_total", "Requests.", f.http.requests);
 	counter(out, "flyball_http_refused_total", "Requests that were refused.", f.http.refused);

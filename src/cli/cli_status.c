@@ -169,6 +169,26 @@ static bool show_store(const json_t *o)
 	return fault || figure(o, "store.lost_blocks");
 }
 
+static void show_budget(const json_t *o)
+{
+	uint64_t cost = figure(o, "governor.sampling_ns") + figure(o, "governor.background_ns") +
+			figure(o, "governor.bpf_ns") + figure(o, "governor.interrupt_ns");
+	uint64_t capacity = figure(o, "governor.capacity_ns");
+
+	if (!capacity)
+		return;
+	printf("  budget     %.2f %% of the node, of which %.2f %% was used; above it for %.1f s\n",
+	       (double)figure(o, "governor.budget_ppm") / 1e4,
+	       100 * (double)cost / (double)capacity, seconds_of(figure(o, "governor.over_ns")));
+	printf("  tiers      %.0f s healthy, %.0f s busy (from 80 %% load), %.0f s saturated (90 "
+	       "%%); "
+	       "%.0f s suppressed\n",
+	       seconds_of(figure(o, "governor.tier_healthy_ns")),
+	       seconds_of(figure(o, "governor.tier_busy_ns")),
+	       seconds_of(figure(o, "governor.tier_saturated_ns")),
+	       seconds_of(figure(o, "governor.suppressed_ns")));
+}
+
 static bool show(const json_t *o)
 {
 	const char *version = json_string_value(json_object_get(o, "version"));
@@ -187,6 +207,7 @@ static bool show(const json_t *o)
 	       figure(o, "windows.closed"));
 	show_dropped(o);
 	is_wrong = show_store(o);
+	show_budget(o);
 	printf("  own cost   %.2f %% of one CPU since the start (BPF %.3f s), %s of memory at "
 	       "most\n",
 	       uptime > 0 ? 100 * seconds_of(own) / uptime : 0,

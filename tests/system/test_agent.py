@@ -213,8 +213,13 @@ def test_status_is_what_others_see(agents, targets, workloads):
     assert ledger["taken"] == ledger["delivered"] + sum(ledger["dropped"].values())
     assert ledger["ticks"] == ledger["idle"] + ledger["filtered"] + ledger["taken"]
     assert 0 < status["cost"]["kernel_memory_bytes"] <= status["cost"]["kernel_memory_budget_bytes"]
+    governor = status["governor"]
+    assert governor["budget_ppm"] == 15_000 and governor["capacity_ns"] > 0
+    tiers = sum(governor[f"tier_{name}_ns"] for name in ("healthy", "busy", "saturated"))
+    assert 0 < tiers <= status["uptime_ns"] and governor["tier_saturated_ns"] > 0, "every CPU is busy"
     assert stat.S_IMODE(os.stat(agent.socket).st_mode) == 0o660
     text = subprocess.run([rig.FLYBALL, "status", "--socket", agent.socket], capture_output=True, text=True, check=False)
+    assert "budget     1.50 % of the node" in text.stdout, text
     assert text.returncode == 0 and f"process {agent.process.pid}," in text.stdout, text
     as_json = subprocess.run([rig.FLYBALL, "status", "--socket", agent.socket, "--json"], capture_output=True, text=True,
                              check=True)
