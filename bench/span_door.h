@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /* What bench_span_reads asks of its BPF program. The includer provides __u32 and __u64. */
 #ifndef FLYBALL_BENCH_SPAN_DOOR_H
 #define FLYBALL_BENCH_SPAN_DOOR_H
