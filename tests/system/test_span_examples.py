@@ -11,6 +11,7 @@ import pytest
 import rig
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples/spans"
+WRITER = EXAMPLES.parents[1] / "tests/workloads/span-writer"
 LIBRARY = rig.BUILD / "libcontext"
 SHARES = {"/fast": 0.1, "/slow": 0.3, "/batch": 0.6}
 LINK = [f"-L{LIBRARY}", "-lflyball-context"]
@@ -52,3 +53,28 @@ def test_example_has_the_cost_it_says(language, tmp_path):
     assert set(weights) == set(SHARES), said
     for route, share in SHARES.items():
         assert abs(weights[route] / total - share) < 0.06, said
+
+
+@pytest.mark.skipif(not rig.LONG, reason="builds for two minutes")
+def test_crates_of_others_are_read_as_they_are(tmp_path, workloads):
+    """libdd-otel-thread-ctx and libdd-library-config: ids, the attributes' names, the service."""
+    if not shutil.which("cargo"):
+        pytest.skip("no cargo here")
+    for name in ("Cargo.toml", "main.rs"):  # the lock file stays out of the tree
+        shutil.copy(WRITER / name, tmp_path)
+    subprocess.run(["cargo", "build", "--quiet", "--release", "--target-dir", workloads / "span-writer"],
+                   cwd=tmp_path, check=True, timeout=600)
+    recorder = rig.record_command(tmp_path, [workloads / "span-writer/release/writer"], "-F", 499, outputs=("otlp",))
+    seen = set()
+    for profile in recorder.otlp:
+        for sample in profile.samples:
+            assert "flyball.span_fault" not in sample.attributes, sample.attributes
+            if not sample.span_id:
+                continue
+            number = int(sample.span_id[:2], 16)
+            assert sample.trace_id == sample.span_id * 2 == f"{number:02x}" * 16
+            assert sample.attributes["http.route"] == f"/{number}"
+            assert sample.attributes["datadog.local_root_span_id"] == "07" * 8
+            assert profile.resource["service.name"] == "writer-rust"
+            seen.add(number)
+    assert len(seen) >= 24 and seen <= set(range(1, 49)), recorder.why()
