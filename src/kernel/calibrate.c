@@ -225,7 +225,7 @@ static int choose_cpu(uint32_t *ret, struct why *why)
 	kernel_cpus_read("isolated", &isolated, NULL);
 	kernel_cpus_read("nohz_full", &full, NULL);
 	if (sched_getaffinity(0, sizeof(allowed), &allowed))
-		return why_set(why, -errno, "the CPUs allowed to flyball cannot be read: %s",
+		return why_set(why, -EIO, "the CPUs allowed to flyball cannot be read: %s",
 			       strerror(errno));
 	read_idle(before, CPU_SETSIZE);
 	clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
@@ -264,7 +264,7 @@ static int open_setup(struct setup *s, struct why *why)
 	s->ticks = mmap(NULL, sizeof(uint64_t), PROT_READ, MAP_SHARED, s->map_fd, 0);
 	if (s->ticks == MAP_FAILED) {
 		s->ticks = NULL;
-		return why_set(why, -errno, "a BPF map cannot be read: %s", strerror(errno));
+		return why_set(why, -EIO, "a BPF map cannot be read: %s", strerror(errno));
 	}
 	s->prog_fd = load_counter(s->map_fd);
 	if (s->prog_fd < 0)
@@ -430,7 +430,8 @@ static int one_round(struct kernel_calibration *ret, struct why *why)
 	struct setup s = {.map_fd = -1, .prog_fd = -1, .clock = {.fd = -1, .link_fd = -1}};
 	int err = open_setup(&s, why);
 
-	if (!err)
+	/* Without error both are there; said for the analyzer. */
+	if (!err && s.shared && s.ticks)
 		err = run_child(&s, ret, why);
 	ret->cpu = s.cpu;
 	close_setup(&s);
