@@ -74,6 +74,9 @@ int agent_kernel_options(const struct config *config, struct kernel_options *ret
  * said on stderr. */
 int agent_run(const struct config *config);
 
+/* Writes a profile to a file whose name says the format, as a recording does; "-" is stdout. */
+int agent_output_write(const char *path, const struct profile *profile, struct why *why);
+
 /* negative errno from kernel_open and its like to an exit status. */
 int agent_exit_of(int err);
 

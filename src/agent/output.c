@@ -328,6 +328,18 @@ void output_abandon(struct output *out)
 	mem_free(MEM_AGENT, out);
 }
 
+int agent_output_write(const char *path, const struct profile *profile, struct why *why)
+{
+	struct output *out;
+	int err = output_open(path, &out, why);
+
+	if (err)
+		return err;
+	err = output_write(out, profile, false, why);
+	output_abandon(out);
+	return err;
+}
+
 void output_abandon_all(void)
 {
 	for (int i = 0; i < AGENT_OUTPUTS_MAX; i++) {

@@ -14,6 +14,8 @@ int cli_agent(int argc, char **argv);
 int cli_status(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_explain(int argc, char **argv);
+int cli_query(int argc, char **argv);
+int cli_diff(int argc, char **argv);
 int cli_unwind(int argc, char **argv);
 int cli_governor(int argc, char **argv);
 int cli_store(int argc, char **argv);

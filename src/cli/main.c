@@ -18,6 +18,8 @@ static const struct {
 	 "record a profile: the whole machine, processes, a cgroup or a command"},
 	{"agent", cli_agent, "the node's daemon: profile all the time, into a local store"},
 	{"status", cli_status, "show what a running agent does"},
+	{"query", cli_query, "ask profiles: functions, calls, trace spans, other formats"},
+	{"diff", cli_diff, "say which functions take more or less than before"},
 	{"plan", cli_plan, "show what kernel memory would be used, before anything is created"},
 	{"doctor", cli_doctor, "say whether this machine can run flyball, and if not, why"},
 	{"export", cli_export, "send recorded profiles to a receiver, or check that it takes them"},

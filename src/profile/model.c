@@ -567,6 +567,11 @@ void profile_run_set(struct profile *p, const struct profile_run *run)
 	p->run = *run;
 }
 
+void profile_run_get(const struct profile *p, struct profile_run *ret)
+{
+	*ret = p->run;
+}
+
 void profile_window(const struct profile *p, uint64_t *ret_start_ns, uint64_t *ret_duration_ns)
 {
 	uint64_t start = p->run.start_realtime_ns, end;

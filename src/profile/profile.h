@@ -157,6 +157,7 @@ struct profile_run {
 	int64_t own_user_ns, own_system_ns, bpf_run_ns;
 };
 void profile_run_set(struct profile *p, const struct profile_run *run);
+void profile_run_get(const struct profile *p, struct profile_run *ret);
 
 /* ---------------------------------------------------------------- questions
  * visit returns 0 to go on; the last value is returned. What it is given is valid during the call.
@@ -168,6 +169,7 @@ int profile_files(const struct profile *p, int (*visit)(void *ctx, const struct 
 
 struct profile_totals {
 	uint64_t samples, weight_ns, complete; /* complete: without any cut flag */
+	double weight_variance;		       /* as in struct profile_function_row */
 	uint64_t cut[FLY_CUT_COUNT]; /* samples that carry the flag; one may carry several */
 	uint64_t stacks, locations, processes, files; /* distinct ones */
 	uint64_t spans, span_samples, span_ns;	      /* distinct ones; samples in spans */
@@ -188,6 +190,44 @@ struct profile_function {
  * Frames without a name are one function "[unnamed]" of their module; pseudo frames are none.
  * Returns how many were written. */
 size_t profile_top(const struct profile *p, bool by_total, struct profile_function *out, size_t n);
+
+/* ---------------------------------------------------------------- views */
+/* All functions, as profile_top orders them. variance: of the time, in ns squared, as sampling
+ * alone makes it (a sample more or less is its weight more or less). Rows and texts live until
+ * _free. */
+struct profile_function_row {
+	const char *name, *module;
+	uint64_t self_ns, total_ns;
+	double self_variance, total_variance;
+};
+struct profile_functions;
+int profile_functions_new(const struct profile *p, bool by_total, struct profile_functions **ret,
+			  const struct profile_function_row **ret_rows, size_t *ret_count);
+void profile_functions_free(struct profile_functions *functions);
+
+/* Calls from the thread's comm down, the heaviest first, each node before its children; without
+ * those of a lesser share of all. visit returns 0 to go on. */
+struct profile_tree_node {
+	const char *name, *module; /* module: "" of what is no code */
+	uint32_t depth;
+	uint64_t total_ns, self_ns;
+};
+typedef int (*profile_tree_visit)(void *ctx, const struct profile_tree_node *node);
+int profile_tree(const struct profile *p, double min_share, profile_tree_visit visit, void *ctx);
+
+/* Spans, the heaviest first, with the functions that ran most in each. */
+#define PROFILE_SPAN_TOP 3
+struct profile_span_total {
+	struct profile_span span;
+	uint64_t samples, weight_ns;
+	size_t top_count;
+	struct {
+		const char *name;
+		uint64_t self_ns;
+	} top[PROFILE_SPAN_TOP];
+};
+typedef int (*profile_span_visit)(void *ctx, const struct profile_span_total *total);
+int profile_spans(const struct profile *p, profile_span_visit visit, void *ctx);
 
 /* ---------------------------------------------------------------- reasons (generated from
  * reasons.def) */
@@ -279,7 +319,7 @@ struct profile_merge_seen {
 	uint64_t left_out, left_out_ns;	 /* by the filter; in the ledger they are "filtered" */
 };
 struct profile_merge;
-/* The filter's texts are borrowed. */
+/* options.period_ns 0: the first block's. The filter's texts are borrowed. */
 int profile_merge_new(const struct profile_options *options, const struct profile_filter *filter,
 		      struct profile_merge **ret);
 void profile_merge_free(struct profile_merge *merge);

@@ -64,11 +64,36 @@ static void write_and_read(const struct profile *p, struct bytes *b)
 	profile_merge_free(m);
 }
 
+static int sum_nodes(void *ctx, const struct profile_tree_node *node)
+{
+	*(uint64_t *)ctx += node->self_ns;
+	return 0;
+}
+
+static int sum_spans(void *ctx, const struct profile_span_total *total)
+{
+	*(uint64_t *)ctx += total->samples;
+	return 0;
+}
+
+/* All that is shown adds up to all there is. */
+static void view(const struct profile *p)
+{
+	uint64_t nodes = 0, spans = 0;
+	struct profile_function top[4];
+	struct profile_totals totals;
+
+	profile_totals_get(p, &totals);
+	profile_top(p, true, top, 4);
+	if (profile_tree(p, 0, sum_nodes, &nodes) || profile_spans(p, sum_spans, &spans) ||
+	    nodes != totals.weight_ns || spans != totals.span_samples)
+		abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct profile_merge *m;
-	struct profile_function top[4];
 	struct why why = {""};
 	struct bytes b = {.len = 0};
 	int err;
@@ -84,7 +109,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		abort();
 	if (!err) {
 		profile_merge_add(m, data + 1, size - 1, NULL);
-		profile_top(profile_merge_get(m), true, top, 4);
+		view(profile_merge_get(m));
 		write_and_read(profile_merge_get(m), &b);
 		for (int format = PROFILE_FOLDED; format <= PROFILE_HTML; format++) {
 			b.len = 0;

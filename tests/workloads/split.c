@@ -4,6 +4,8 @@
  *
  *   split [-t | -p] SECONDS      one thread; -t a second thread, -p a child process, with the
  *                                mirror image 10/30/60
+ *   split -s POINTS SECONDS      one thread; POINTS of the hundred go from the second function to
+ *                                the third
  *
  * SECONDS is wall-clock; SIGTERM and SIGINT end it sooner. Each burst (0.3 to 2.3 ms, drawn at
  * random) goes to the function that is furthest behind its share, so the split holds whatever
@@ -155,11 +157,18 @@ int main(int argc, char **argv)
 	int with_thread = argc > 2 && !strcmp(argv[1], "-t");
 	int with_child = argc > 2 && !strcmp(argv[1], "-p");
 	pthread_t thread;
+	int with_shift = argc > 3 && !strcmp(argv[1], "-s");
 	int fds[2] = {-1, -1};
 
-	if (argc != 2 + (with_thread || with_child)) {
-		fprintf(stderr, "usage: split [-t | -p] SECONDS\n");
+	if (argc != 2 + (with_thread || with_child) + 2 * with_shift) {
+		fprintf(stderr, "usage: split [-t | -p | -s POINTS] SECONDS\n");
 		return 2;
+	}
+	if (with_shift) {
+		unsigned int points = (unsigned int)strtoul(argv[2], NULL, 10) % 30;
+
+		first.share[1] -= points;
+		first.share[2] += points;
 	}
 	signal(SIGTERM, on_signal);
 	signal(SIGINT, on_signal);
