@@ -251,7 +251,7 @@ static void note_retry(void *ctx, const struct why *why, uint64_t delay_ns)
 
 	file->why = *why;
 	if (!p->check)
-		log_info("%s: %s; trying again in %.1f s", file->path, why->text,
+		log_warn("%s: %s; trying again in %.1f s", file->path, why->text,
 			 (double)delay_ns / 1e9);
 }
 
@@ -273,8 +273,9 @@ static int next_empty(void *ctx, struct export_block *ret, struct why *why)
 	struct profile *profile;
 	int err;
 
-	if (p->next++)
+	if (p->next == p->file_count)
 		return 0;
+	p->next++;
 	err = profile_new(&profile_options, &profile);
 	if (!err) {
 		profile_run_set(profile, &run);
@@ -461,8 +462,10 @@ static int send_all(struct parsed *p)
 		log_error("%s", why.text);
 		return AGENT_EXIT_FAILED;
 	}
-	if (p->check)
+	if (p->check) {
 		p->file_count = 1;
+		p->files[0].path = "";
+	}
 	if (!p->deadline_ns)
 		p->deadline_ns = p->check ? CHECK_DEADLINE_NS : DEADLINE_NS;
 	p->deadline_ns += clock_monotonic_ns();

@@ -418,6 +418,10 @@ static void why_of_curl(const struct export *e, CURLcode code, struct why *why)
 		why_of_tls(e, text, why);
 		break;
 	default:
+		if (strstr(text, "SSL routines")) {
+			why_of_tls(e, text, why);
+			break;
+		}
 		why_set(why, 0, "the connection broke: %s%s", text,
 			e->answer.status ? ""
 			: e->kind->protocol == EXPORT_PROTOCOL_GRPC
