@@ -53,8 +53,25 @@ struct fly_control {
 	__u64 unread_peak;     /* BPF: most bytes unread since the reader cleared it */
 	__u64 paced_ns;	       /* when period_ns was changed last; 0: never */
 	__u64 period_was_ns;   /* before that */
+	__u64 shared_bytes;    /* BPF: written since the reader had emptied the ring */
+	__u32 sharers;	       /* BPF: fly_shares met since then */
+	__u32 ring_epoch;      /* the reader counts up when it has */
 	__u64 cpu_budget_ns;   /* of FLY_BUDGET_WINDOW_NS, for the programs on one CPU; 0: any */
 };
+
+/* What a cgroup has of the ring: an element for all cgroups of one hash. High above the watermark
+ * one with more than five quarters of what would be fair gets no more. */
+#define FLY_SHARE_BITS 10
+struct fly_share {
+	__u64 bytes; /* since the reader had emptied the ring */
+	__u64 lost;  /* samples, so that others had room */
+	__u32 epoch; /* when bytes were begun */
+	__u32 pad;
+};
+static inline __u32 fly_share_of(__u64 cgroup_id)
+{
+	return (__u32)((cgroup_id * 0x9e3779b97f4a7c15ULL) >> (64 - FLY_SHARE_BITS));
+}
 
 /* Two elements per CPU, so that no counter has two writers at different interrupt levels: the
  * sampling programs count in the first, those on tracepoints in the second (atomically: tasks on
@@ -82,6 +99,7 @@ struct fly_counters {
 	__u64 wakeups;	  /* forced */
 };
 
-_Static_assert(sizeof(struct fly_control) == 136, "abi: fly_control");
+_Static_assert(sizeof(struct fly_share) == 24, "abi: fly_share");
+_Static_assert(sizeof(struct fly_control) == 152, "abi: fly_control");
 
 #endif

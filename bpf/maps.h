@@ -32,6 +32,14 @@ struct {
 	__type(value, struct fly_counters);
 } fly_counters __weak SEC(".maps");
 
+/* 24 KiB. BPF only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1 << FLY_SHARE_BITS);
+	__type(key, __u32);
+	__type(value, struct fly_share);
+} fly_shares __weak SEC(".maps");
+
 /* Size from --ring. BPF writes, user space reads. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -23,6 +23,7 @@ struct run {
 	struct fly_counters *counters;
 	struct fly_scratch *scratch;
 	struct task_struct *task;
+	struct fly_share *share; /* of the task's cgroup */
 	__u64 time_ns;
 	__u64 weight_ns; /* read once: the period may change meanwhile, and the ledger is exact */
 	__u64 unread_bytes;
@@ -178,7 +179,7 @@ static __always_inline void drop(struct run *run, __u32 reason)
 static __always_inline void submit(struct run *run, struct fly_sample *sample)
 {
 	struct fly_counters *counters = run->counters;
-	__u64 flags = wake_flags(run);
+	__u64 flags = wake_flags(run), bytes;
 	__u32 words;
 
 	if (sample->attribute_bytes)
@@ -186,11 +187,16 @@ static __always_inline void submit(struct run *run, struct fly_sample *sample)
 	words = fly_sample_words(sample);
 	if (words > FLY_RECORD_WORDS)
 		words = FLY_RECORD_WORDS;
-	if (bpf_ringbuf_output(&fly_ring, sample, sizeof(*sample) + words * sizeof(__u64), flags)) {
+	bytes = sizeof(*sample) + words * sizeof(__u64);
+	if (bpf_ringbuf_output(&fly_ring, sample, bytes, flags)) {
 		drop(run, FLY_DROP_RING_FULL);
 		if (flags == BPF_RB_FORCE_WAKEUP)
 			run->control->is_woken = 0; /* nothing was written, so nobody was woken */
 		return;
+	}
+	if (run->share) {
+		__sync_fetch_and_add(&run->share->bytes, bytes);
+		__sync_fetch_and_add(&run->control->shared_bytes, bytes);
 	}
 	counters->submitted++;
 	counters->submitted_ns += sample->weight_ns;
@@ -211,6 +217,29 @@ static __always_inline bool is_over_budget(struct run *run)
 		scratch->spent_ns = 0;
 	}
 	return scratch->spent_ns >= budget_ns;
+}
+
+/* Whether the task's cgroup has more of the ring than is fair to those that need it, too. Asked
+ * from the middle of what is above the watermark on: there samples were shallow first. */
+static __always_inline bool is_over_share(struct run *run, __u64 cgroup_id)
+{
+	__u32 slot = fly_share_of(cgroup_id), epoch = *(volatile __u32 *)&run->control->ring_epoch;
+	struct fly_share *share = bpf_map_lookup_elem(&fly_shares, &slot);
+	struct fly_control *control = run->control;
+
+	run->share = share;
+	if (!share)
+		return 0;
+	if (share->epoch != epoch) {
+		share->epoch = epoch;
+		share->bytes = 0;
+		__sync_fetch_and_add(&control->sharers, 1);
+	}
+	if (run->unread_bytes * 2 <= control->watermark_bytes + control->sample_bytes ||
+	    share->bytes * control->sharers * 4 <= control->shared_bytes * 5)
+		return 0;
+	__sync_fetch_and_add(&share->lost, 1);
+	return 1;
 }
 
 static __always_inline void take_sample(struct run *run, __u32 unwinder)
@@ -236,6 +265,8 @@ static __always_inline void take_sample(struct run *run, __u32 unwinder)
 	run->kernel_depth =
 		kernel_depth > FLY_MAX_KERNEL_FRAMES ? FLY_MAX_KERNEL_FRAMES : kernel_depth;
 	fill_header(run, sample);
+	if (is_over_share(run, sample->cgroup_id))
+		return drop(run, FLY_DROP_RING_FULL);
 	if (is_pressed)
 		sample->state |= FLY_STATE_PRESSURE;
 	if (*(volatile __u32 *)&control->span_processes)

@@ -145,6 +145,14 @@ static void clear_epoll(struct kernel *kernel)
 		;
 }
 
+/* The ring was empty: who needs how much of it is counted anew. */
+static void begin_shares(struct fly_control *control)
+{
+	__atomic_store_n(&control->shared_bytes, 0, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&control->sharers, 0, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&control->ring_epoch, control->ring_epoch + 1, __ATOMIC_SEQ_CST);
+}
+
 int kernel_poll(struct kernel *kernel, bool is_final, kernel_event_fn fn, void *ctx)
 {
 	uint64_t now = clock_monotonic_ns(), until = now - HOLD_NS;
@@ -159,6 +167,8 @@ int kernel_poll(struct kernel *kernel, bool is_final, kernel_event_fn fn, void *
 	drain(kernel);
 	while (is_final && kernel->is_behind)
 		drain(kernel);
+	if (!kernel->is_behind)
+		begin_shares(kernel->control);
 	if (kernel->is_behind && kernel->last_record_ns - HOLD_NS < until)
 		until = kernel->last_record_ns - HOLD_NS;
 	if (kernel->last_exec_ns > until)

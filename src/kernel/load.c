@@ -138,6 +138,7 @@ static int map_control(struct kernel *kernel, struct why *why)
 		.ring_bytes = kernel->options.ring_bytes,
 		.watermark_bytes = kernel->options.ring_bytes / 4 * 3,
 		.sample_bytes = kernel->options.ring_bytes / 16 * 15,
+		.ring_epoch = 1, /* that of elements nobody met is 0 */
 		.wake_bytes = kernel->options.ring_bytes / 2,
 		.unwinder = kernel->options.unwinder,
 		.walk_ns = kernel->options.walk_ns,

@@ -204,6 +204,9 @@ static void add_maps(const struct kernel_options *options, uint32_t possible,
 	    "the kernel's side of the ledger");
 	add(memory, "fly_scratch", "percpu_array", 1,
 	    percpu_array_bytes(1, SCRATCH_BYTES, possible), "where a record is put together");
+	add(memory, "fly_shares", "array", 1 << FLY_SHARE_BITS,
+	    MAP_HEADER + (sizeof(struct fly_share) << FLY_SHARE_BITS),
+	    "what each cgroup has of the ring");
 	add(memory, "fly_ring", "ringbuf", options->ring_bytes,
 	    kernel_ring_map_bytes(options->ring_bytes), "samples on their way out (--ring)");
 	if (options->target == FLY_TARGET_TASKS) {
