@@ -3,8 +3,8 @@
 #
 # Guest script: what flyball must do on every kernel it supports. Leaves in $RESULT, for each step,
 # STEP.status (exit status), STEP.err (stderr) and its output; test_kernels.py judges them, so this
-# script exits 0 whatever flyball did. Wants flyball, flyball-opener, flyball-reader, guest-split and two
-# programs of tests/unwind.
+# script exits 0 whatever flyball did. Wants flyball, flyball-opener, flyball-reader, guest-split, bpfspin
+# and two programs of tests/unwind.
 
 # step NAME SECONDS COMMAND...: runs a command under a time limit (then its status is 124 or more).
 step() {
@@ -31,6 +31,10 @@ guest-split 4 /dev/null &
 split=$!
 step node 120 flyball record -a -d 5 -F 99 --json -o "$RESULT/node.folded"
 kill "$dd" "$split"
+
+# A BPF program on a kernel function, which its trampoline calls; both are gone at the end.
+step trampoline 120 flyball record -F 499 --json -o "$RESULT/trampoline.folded" -- \
+	bpfspin 3 bpf_fentry_test1
 
 # Programs without frame pointers whose stacks have known answers.
 for family in O2-pie-gcc-nofp-cet O2-static-clang-nofp-nocet; do

@@ -104,10 +104,13 @@ def recorded(kernel, compiled, out):
             pytest.fail(f"{binary} is not built: run scripts/quickstart or meson first.",
                         pytrace=False)
     split = compiled("guest-split")
+    spin = split.parent / "bpfspin"
+    subprocess.run([os.environ.get("CC", "cc"), "-std=gnu11", "-O2", "-o", spin,
+                    HERE.parent / "workloads" / "bpfspin.c", "-lbpf"], check=True)
     for family in FAMILIES:
         subprocess.run([HERE.parent / "unwind" / "build", split.parent, "one", family], check=True)
     families = [split.parent / f"family.{family}" for family in FAMILIES]
-    return Guest(kernel, "guest-record.sh", [*binaries, split, *families], out / "record")
+    return Guest(kernel, "guest-record.sh", [*binaries, split, spin, *families], out / "record")
 
 
 def assert_ledger_exact(on_cpu):
@@ -212,6 +215,17 @@ def test_kernels__kernel_frames__are_named(recorded):
     reading = sum(ns for comm, frames, ns in stacks if comm == "dd" and "vfs_read_[k]" in frames)
     whole = sum(ns for comm, _, ns in stacks if comm == "dd")
     assert whole > 0 and reading >= 0.8 * whole, [s for s in stacks if s[0] == "dd"][:10]
+
+
+def test_kernels__bpf_trampoline__has_its_name(recorded):
+    status, said = recorded.step("trampoline")
+    assert status == 0, said
+    spin = re.compile(r";bpf_fentry_test1_\[k\];bpf_trampoline_\w+_\[k\];bpf_prog_[0-9a-f]{16}_bpfspin_\[k\]")
+    stacks = recorded.stacks("trampoline")
+    inside = [(";".join(frames), ns) for _, frames, ns in stacks if "bpf_fentry_test1_[k]" in frames]
+    total = sum(ns for _, ns in inside)
+    named = sum(ns for stack, ns in inside if spin.search(stack))
+    assert total > 0 and named >= 0.8 * total, sorted(inside, key=lambda s: -s[1])[:8] or stacks[:8]
 
 
 def test_kernels__node__shows_both_programs(recorded):
