@@ -15,7 +15,7 @@
 #define BODY_MAX_BYTES (1UL << 30)
 #define PARTS_MAX      4096
 #define ZSTD_LEVEL     3
-#define GZIP_LEVEL     4 /* measured: 6 takes twice the time for 4 % */
+#define GZIP_LEVEL     4 /* 6: 8 % smaller in three times the time */
 #define GZIP_WINDOW    (15 + 16)
 
 void export_bodies_init(struct export_bodies *b, const struct export_options *options)
