@@ -330,12 +330,11 @@ void output_abandon(struct output *out)
 
 int agent_output_write(const char *path, const struct profile *profile, struct why *why)
 {
-	struct output *out;
+	struct output *out = NULL;
 	int err = output_open(path, &out, why);
 
-	if (err)
-		return err;
-	err = output_write(out, profile, false, why);
+	if (!err && out)
+		err = output_write(out, profile, false, why);
 	output_abandon(out);
 	return err;
 }
