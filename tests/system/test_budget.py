@@ -134,7 +134,7 @@ def test_kill_9_leaves_nothing(tmp_path, targets, workloads):
 def test_stopped_process_loses_time_and_nothing_else(tmp_path, targets, workloads):
     """SIGSTOP of all of flyball, the watchdog with it: what was lost is counted, and it goes on."""
     rig.burn_every_cpu(targets, workloads / "split", "-t", 600)
-    with rig.recording(tmp_path, "-a", "-F", 199, "--budget", 5, "--ring", "64K", "--no-symbols") as recorder:
+    with rig.recording(tmp_path, "-a", "-F", 199, "--budget", 5, "--ring", "16K", "--no-symbols") as recorder:
         rig.run_for(0.3)
         recorder.stop(signal.SIGSTOP)
         rig.run_for(4)

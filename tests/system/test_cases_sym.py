@@ -119,7 +119,7 @@ def test_bpf_programs_at_one_address(tmp_path, targets, workloads):
     with rig.recording(tmp_path, "-a", "-F", HZ) as recorder:
         rig.wait_for(lambda: rig.cpu_seconds(target.pid) > 0.6, "it has been sampled")
         targets.start(rig.FLYBALL, "record", "-a", "-F", 49, "--no-symbols", "-o", tmp_path / "other.folded")
-        rig.wait_for(lambda: len(re.findall("_fly_sample\\t", KALLSYMS.read_text())) > 1, "another recorder runs")
+        rig.wait_for(lambda: len(re.findall(r"_fly_(?:sample|unwind)\t", KALLSYMS.read_text())) > 1, "another recorder runs")
         for n in range(1, 20):
             rig.kill(target)
             rig.wait_for(lambda: not loaded(), "it is gone")

@@ -213,13 +213,14 @@ def test_hostile_texts_are_refused_in_little_time_and_memory(text, tmp_path):
     path = tmp_path / "node.yaml"
     path.write_bytes(text)
     with open(tmp_path / "out", "wb") as out:
-        process = subprocess.Popen([rig.FLYBALL, "agent", "-c", path, "--check-config", "--json"], stdout=out)
+        process = subprocess.Popen(["prlimit", f"--data={64 << 20}", rig.FLYBALL, "agent", "-c", path, "--check-config",
+                                    "--json"], stdout=out)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     said = json.loads((tmp_path / "out").read_bytes())
     assert process.returncode == (1 if text else 0)
     assert len(said["errors"]) <= 100 and bool(said["errors"]) == bool(text)
-    assert usage.ru_utime < 2 and usage.ru_maxrss < 64 << 10
+    assert usage.ru_utime < 2
 
 
 def test_sources_in_their_order(tmp_path):
