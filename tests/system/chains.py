@@ -80,11 +80,12 @@ RUSTY = {
     "start": ["_start lib*", "_start lib{0,4} main lib*"],
 }
 # runtime.goexit, runtime.main, main.main
+# The runtime's signals stop a goroutine anywhere, and call into it from there.
 GOPHER = {
-    "warm": ["lib lib main.main main.u_warm main.u_spin"],
-    "plain": ["lib lib main.main main.u_plain main.u_plain_mid main.u_spin"],
-    "sort": ["lib lib main.main main.u_sort lib{1,6} main.u_sort.func1 main.u_spin", "lib lib main.main main.u_sort lib*"],
-    "thread": ["lib{1,2} main.u_thread main.u_plain main.u_plain_mid main.u_spin"],
+    "warm": ["lib lib main.main main.u_warm main.u_spin lib*"],
+    "plain": ["lib lib main.main main.u_plain main.u_plain_mid main.u_spin lib*"],
+    "sort": ["lib lib main.main main.u_sort lib{1,6} main.u_sort.func1 main.u_spin lib*", "lib lib main.main main.u_sort lib*"],
+    "thread": ["lib{1,2} main.u_thread main.u_plain main.u_plain_mid main.u_spin lib*"],
 }
 
 # Field cases (tests/cases), by program.
