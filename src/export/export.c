@@ -138,20 +138,24 @@ static void set_tls(struct export *e)
 		curl_easy_setopt(e->easy, CURLOPT_SSLKEY, o->key);
 }
 
+static bool is_tls(const struct export *e)
+{
+	return !strncmp(e->url, "https:", 6);
+}
+
 static void set_transfer(struct export *e)
 {
 	CURL *c = e->easy;
-	bool is_tls = !strncmp(e->url, "https:", 6);
 
 	curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
 	if (e->kind->protocol == EXPORT_PROTOCOL_GRPC)
 		curl_easy_setopt(c, CURLOPT_HTTP_VERSION,
-				 is_tls ? (long)CURL_HTTP_VERSION_2TLS
-					: (long)CURL_HTTP_VERSION_2_PRIOR_KNOWLEDGE);
+				 is_tls(e) ? (long)CURL_HTTP_VERSION_2TLS
+					   : (long)CURL_HTTP_VERSION_2_PRIOR_KNOWLEDGE);
 	else
 		curl_easy_setopt(c, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	/* Before 8.0 libcurl fails on a connection of this kind that it uses again. */
-	if (e->kind->protocol == EXPORT_PROTOCOL_GRPC && !is_tls &&
+	if (e->kind->protocol == EXPORT_PROTOCOL_GRPC && !is_tls(e) &&
 	    curl_version_info(CURLVERSION_NOW)->version_num < 0x080000)
 		curl_easy_setopt(c, CURLOPT_FORBID_REUSE, 1L);
 	curl_easy_setopt(c, CURLOPT_POST, 1L);
@@ -392,6 +396,20 @@ static void why_of_tls(const struct export *e, const char *text, struct why *why
 				       : " (a receiver may want a client certificate: --cert)");
 }
 
+/* Of TLS 1.3 a client is refused after its handshake is done: whether the alert or the end of the
+ * connection is seen first is a matter of luck. */
+static void why_of_break(const struct export *e, const char *text, struct why *why)
+{
+	const char *hint = "";
+
+	if (!e->answer.status && is_tls(e) && !e->options.certificate)
+		hint = " (a receiver may want a client certificate: --cert)";
+	else if (!e->answer.status)
+		hint = e->kind->protocol == EXPORT_PROTOCOL_GRPC ? " (is this a port for gRPC?)"
+								 : " (is this a port for HTTP?)";
+	why_set(why, 0, "the connection broke: %s%s", text, hint);
+}
+
 static void why_of_curl(const struct export *e, CURLcode code, struct why *why)
 {
 	const char *text = e->curl_text[0] ? e->curl_text : curl_easy_strerror(code);
@@ -418,15 +436,10 @@ static void why_of_curl(const struct export *e, CURLcode code, struct why *why)
 		why_of_tls(e, text, why);
 		break;
 	default:
-		if (strstr(text, "SSL routines")) {
+		if (strstr(text, "SSL routines"))
 			why_of_tls(e, text, why);
-			break;
-		}
-		why_set(why, 0, "the connection broke: %s%s", text,
-			e->answer.status ? ""
-			: e->kind->protocol == EXPORT_PROTOCOL_GRPC
-				? " (is this a port for gRPC?)"
-				: " (is this a port for HTTP?)");
+		else
+			why_of_break(e, text, why);
 		break;
 	}
 }
