@@ -66,8 +66,6 @@ struct config;
  * what is configured and what the budget leaves. -ENOSPC with a sentence when nothing fits. */
 int agent_kernel_options(const struct config *config, struct kernel_options *ret, struct why *why);
 
-#define AGENT_SOCKET "/run/flyball/flyball.sock"
-
 /* Profiles the node as the configuration says, into its store, until SIGTERM, SIGINT or SIGQUIT,
  * then drains within 5 s (names that take longer are left out, with the reason). Must be the
  * process's only thread when called. Returns the exit status to leave with; whatever failed was

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "config/config.h"
 
 #define ANSWER_BYTES_MAX (8U << 20)
 #define TIMEOUT_S	 5L
@@ -19,7 +20,7 @@
 enum { KEY_SOCKET = 256, KEY_JSON, KEY_WATCH };
 
 static const struct argp_option status_options[] = {
-	{"socket", KEY_SOCKET, "PATH", 0, "The agent's socket (default " AGENT_SOCKET ")", 0},
+	{"socket", KEY_SOCKET, "PATH", 0, "The agent's socket (default " CONFIG_HTTP_SOCKET ")", 0},
 	{"json", KEY_JSON, NULL, 0, "Print the agent's own JSON object", 0},
 	{"watch", KEY_WATCH, NULL, 0, "Again every second, until Ctrl-C", 0},
 	{0},
@@ -256,7 +257,7 @@ static int show_once(const struct parsed *p)
 
 int cli_status(int argc, char **argv)
 {
-	struct parsed p = {.socket = AGENT_SOCKET};
+	struct parsed p = {.socket = CONFIG_HTTP_SOCKET};
 	int status = AGENT_EXIT_FAILED;
 
 	if (!cli_parse("status", &status_argp, argc, argv, 0, &p, &p.status, &status))

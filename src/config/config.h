@@ -23,6 +23,7 @@
 #define CONFIG_TARGETS_MAX    16
 #define CONFIG_ITEMS_MAX      256 /* of one list */
 #define CONFIG_FINDINGS_MAX   100
+#define CONFIG_HTTP_SOCKET    "/run/flyball/flyball.sock"
 #define CONFIG_NAME_MAX	      96 /* of a key or a variable, with its NUL */
 
 /* ---------------------------------------------------------------- values */

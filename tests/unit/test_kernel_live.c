@@ -433,9 +433,24 @@ static void kernel_live__pace__weights_are_the_time_used(void **state)
 	kernel_close(kernel);
 }
 
-static void kernel_live__suppressed__counted_with_its_time(void **state)
+/* A thousand ticks a second over something that spins for five, at a pace that says the rest. */
+static struct kernel *start_paced(struct kernel_pace *pace, pid_t *ret_pid)
 {
 	struct kernel_options options;
+	struct kernel *kernel;
+
+	kernel_options_init(&options);
+	kernel = open_kernel(&options);
+	*ret_pid = spin_start("5");
+	pace->period_ns = 1000000;
+	pace->depth = options.depth;
+	assert_int_equal(kernel_pace_set(kernel, pace), 0);
+	start(kernel);
+	return kernel;
+}
+
+static void kernel_live__suppressed__counted_with_its_time(void **state)
+{
 	struct kernel_pace pace = {.state = FLY_STATE_IS_SUPPRESSED, .suppressed_ppm = 1000000};
 	struct kernel_pressure pressure;
 	struct kernel_ledger ledger;
@@ -444,13 +459,7 @@ static void kernel_live__suppressed__counted_with_its_time(void **state)
 	pid_t pid;
 
 	(void)state;
-	kernel_options_init(&options);
-	kernel = open_kernel(&options);
-	pid = spin_start("5");
-	pace.period_ns = 1000000;
-	pace.depth = options.depth;
-	assert_int_equal(kernel_pace_set(kernel, &pace), 0);
-	start(kernel);
+	kernel = start_paced(&pace, &pid);
 	run_for(kernel, 300, &seen);
 	check_exact(kernel, &seen, &ledger);
 	assert_true(ledger.dropped[FLY_DROP_SUPPRESSED] > 100);
@@ -481,7 +490,6 @@ static void kernel_live__suppressed__counted_with_its_time(void **state)
 /* A CPU that has had its time gets no more samples until the next tenth of a second. */
 static void kernel_live__cpu_budget__dropped_as_suppressed(void **state)
 {
-	struct kernel_options options;
 	struct kernel_pace pace = {.cpu_budget_ns = 1};
 	struct kernel_ledger ledger;
 	struct seen seen = {0};
@@ -489,13 +497,7 @@ static void kernel_live__cpu_budget__dropped_as_suppressed(void **state)
 	pid_t pid;
 
 	(void)state;
-	kernel_options_init(&options);
-	kernel = open_kernel(&options);
-	pid = spin_start("5");
-	pace.period_ns = 1000000;
-	pace.depth = options.depth;
-	assert_int_equal(kernel_pace_set(kernel, &pace), 0);
-	start(kernel);
+	kernel = start_paced(&pace, &pid);
 	run_for(kernel, 500, &seen);
 	kernel_stop(kernel);
 	kernel_poll(kernel, true, look, &seen);
