@@ -9,6 +9,7 @@
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #define POLL_MS		    100
 #define SETTLE_POLL_MS	    20
@@ -129,25 +130,6 @@ static int make_block(const struct closing *c, struct storing_block **ret, struc
 
 /* ---------------------------------------------------------------- the end of a window */
 
-static void take_ledger(const struct daemon *d, const struct kernel_ledger *now,
-			struct profile_ledger *l)
-{
-	const struct kernel_ledger *last = &d->last;
-
-	l->ticks = now->ticks - last->ticks;
-	l->idle = now->idle - last->idle;
-	l->filtered = now->filtered - last->filtered;
-	l->taken = now->taken - last->taken;
-	l->taken_ns = now->taken_ns - last->taken_ns;
-	/* An estimate may be corrected downwards. */
-	if (now->missed_by_kernel > last->missed_by_kernel)
-		l->missed_by_kernel = now->missed_by_kernel - last->missed_by_kernel;
-	for (int i = 0; i < FLY_DROP_COUNT; i++) {
-		l->dropped[i] = now->dropped[i] - last->dropped[i];
-		l->dropped_ns[i] = now->dropped_ns[i] - last->dropped_ns[i];
-	}
-}
-
 static void take_run(struct daemon *d, const struct kernel_ledger *now, struct closing *c)
 {
 	uint64_t end_ns = clock_monotonic_ns();
@@ -163,7 +145,7 @@ static void take_run(struct daemon *d, const struct kernel_ledger *now, struct c
 		.bpf_run_ns = (int64_t)(now->run_ns - d->last.run_ns),
 	};
 	c->end_realtime_ns = c->run.start_realtime_ns + c->run.duration_ns;
-	take_ledger(d, now, &c->run.ledger);
+	window_ledger_begin(&d->last, now, &c->run.ledger);
 	d->last_cost = d->cost;
 	d->last = *now;
 }
@@ -187,16 +169,10 @@ static void add_ledger(struct profile_ledger *sum, const struct profile_ledger *
 /* The profile is complete: what was refused for its size is known by now as well. */
 static void close_ledger(struct daemon *d, struct closing *c)
 {
-	struct profile_ledger *l = &c->run.ledger;
-	struct intake_counts counts;
 	struct why why = {""};
 
-	intake_counts_get(c->window->intake, &counts);
-	l->dropped[FLY_DROP_PROFILE_FULL] += counts.profile_full;
-	l->dropped_ns[FLY_DROP_PROFILE_FULL] += counts.profile_full_ns;
-	l->delivered = counts.delivered;
-	l->delivered_ns = counts.delivered_ns;
-	if (!profile_ledger_is_exact(l, &why)) {
+	window_ledger_close(c->window, &c->run.ledger);
+	if (!profile_ledger_is_exact(&c->run.ledger, &why)) {
 		d->totals.inexact++;
 		log_error("the ledger of a window does not close: %s. Please report it", why.text);
 	}
@@ -264,24 +240,6 @@ static int open_window(struct daemon *d)
 	return window_new(&options, &d->window);
 }
 
-static size_t closing_count(const struct daemon *d)
-{
-	size_t count = 0;
-
-	for (const struct closing *c = d->closing; c; c = c->next)
-		count++;
-	return count;
-}
-
-static void append(struct daemon *d, struct closing *c)
-{
-	struct closing **at = &d->closing;
-
-	while (*at)
-		at = &(*at)->next;
-	*at = c;
-}
-
 /* Ends the open window. The next one opens in the same moment; without memory for it, or while too
  * many still settle, this one just goes on. */
 static void cut(struct daemon *d, bool is_last)
@@ -290,10 +248,12 @@ static void cut(struct daemon *d, bool is_last)
 	struct window *ended = d->window;
 	struct kernel_ledger now;
 	uint64_t now_ns;
-	int err = c ? 0 : -ENOMEM;
+	struct closing *each;
+	int settling, err = c ? 0 : -ENOMEM;
 
+	LL_COUNT(d->closing, each, settling);
 	d->window_end_ns += d->config->window_ns;
-	if (!err && !is_last && closing_count(d) >= WINDOWS_MAX)
+	if (!err && !is_last && settling >= WINDOWS_MAX)
 		err = -EBUSY;
 	if (!err)
 		err = is_last ? kernel_ledger_get(d->session.kernel, &now)
@@ -309,7 +269,7 @@ static void cut(struct daemon *d, bool is_last)
 	d->window = NULL;
 	now_ns = clock_monotonic_ns();
 	window_end(ended, now_ns);
-	append(d, c);
+	LL_APPEND(d->closing, c);
 	d->window_start_ns = now_ns;
 	if (!is_last && open_window(d)) {
 		log_error("no memory for a window: the agent ends");
@@ -318,6 +278,8 @@ static void cut(struct daemon *d, bool is_last)
 }
 
 /* ---------------------------------------------------------------- loop */
+
+enum daemon_watched { WATCH_SESSION = SESSION_READY, WATCH_SIGNAL, WATCH_HTTP };
 
 static void on_signal(struct daemon *d)
 {
@@ -333,14 +295,7 @@ static void turn(struct daemon *d)
 {
 	uint64_t now = clock_monotonic_ns();
 
-	/* Before the ring is read: it asks how full it is. */
-	governing_turn(d->governing, now);
-	wallclock_look(d->session.clock);
-	kernel_poll(d->session.kernel, false, intake_event, d->window->intake);
-	session_answers(&d->session, now);
-	window_step(d->window, now);
-	unwinding_hold(d->session.unwinding, !governing_wants(d->governing, GOVERNOR_TABLE_BUILDS));
-	session_step(&d->session, now);
+	session_turn(&d->session, d->window, now, false);
 	settle(d, now);
 	if (d->http)
 		http_run(d->http);
@@ -355,7 +310,7 @@ static int wait_ms(const struct daemon *d, uint64_t now)
 {
 	int most = is_settling(d) ? SETTLE_POLL_MS : POLL_MS;
 
-	most = unwinding_poll_ms(d->session.unwinding, kernel_poll_ms(d->session.kernel, most));
+	most = session_wait_ms(&d->session, most);
 	if (d->http)
 		most = http_wait_ms(d->http, most);
 	if (d->window_end_ns > now && d->window_end_ns - now < (uint64_t)most * 1000000)
@@ -371,7 +326,7 @@ static void loop(struct daemon *d)
 				   wait_ms(d, clock_monotonic_ns()));
 
 		for (int i = 0; i < n; i++) {
-			if (events[i].data.fd == d->signal_fd)
+			if (events[i].data.u32 == WATCH_SIGNAL)
 				on_signal(d);
 		}
 		turn(d);
@@ -382,27 +337,11 @@ static void loop(struct daemon *d)
 
 /* ---------------------------------------------------------------- start and end */
 
-static int watch(struct daemon *d, int fd)
+static int watch(struct daemon *d, int fd, enum daemon_watched watched)
 {
-	struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+	struct epoll_event event = {.events = EPOLLIN, .data.u32 = watched};
 
 	return epoll_ctl(d->epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
-}
-
-static int open_signals(struct daemon *d, struct why *why)
-{
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
-	sigaddset(&set, SIGQUIT);
-	signal(SIGPIPE, SIG_IGN);
-	if (sigprocmask(SIG_BLOCK, &set, NULL))
-		return why_set(why, -errno, "cannot block signals: %s", strerror(errno));
-	d->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	return d->signal_fd < 0 ? why_set(why, -errno, "no signalfd: %s", strerror(errno)) : 0;
 }
 
 static int open_loop(struct daemon *d, struct why *why)
@@ -412,15 +351,11 @@ static int open_loop(struct daemon *d, struct why *why)
 	d->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (d->epoll_fd < 0)
 		return why_set(why, -errno, "no event loop: %s", strerror(errno));
-	err = watch(d, d->signal_fd);
+	err = watch(d, d->signal_fd, WATCH_SIGNAL);
 	if (!err)
-		err = watch(d, kernel_fd(d->session.kernel));
-	if (!err)
-		err = watch(d, helpers_fd(d->session.helpers));
-	if (!err && wallclock_fd(d->session.clock) >= 0)
-		err = watch(d, wallclock_fd(d->session.clock));
+		err = session_watch(&d->session, d->epoll_fd);
 	if (!err && d->http)
-		err = watch(d, http_fd(d->http));
+		err = watch(d, http_fd(d->http), WATCH_HTTP);
 	return err ? why_set(why, err, "no event loop: %s", strerror(-err)) : 0;
 }
 
@@ -480,26 +415,6 @@ static int open_http(struct daemon *d, struct why *why)
 	return http_open(&options, &d->http, why);
 }
 
-static bool governs(const struct daemon *d)
-{
-	return d->config->has_throttling && d->config->cpu_budget_ppm;
-}
-
-static int open_governing(struct daemon *d, struct why *why)
-{
-	struct governing_options options = {
-		.kernel = d->session.kernel,
-		.kernel_options = &d->kernel_options,
-		.helpers = d->session.helpers,
-		.cpu_budget_ppm = d->config->cpu_budget_ppm,
-		.has_tiers = true,
-		.has_tables = d->session.unwinding,
-		.tick_ns = d->cost.ticks.tick_ns,
-	};
-
-	return governs(d) ? governing_new(&options, &d->governing, why) : 0;
-}
-
 /* The store first: a second agent on it must not get as far as the kernel. */
 static int start(struct daemon *d, struct why *why)
 {
@@ -509,7 +424,7 @@ static int start(struct daemon *d, struct why *why)
 	struct session_options session = {.kernel = &d->kernel_options,
 					  .symbol_cache_bytes = symbol_bytes};
 	char symbols[4096];
-	int err = open_signals(d, why);
+	int err = session_signals(&d->signal_fd, why);
 
 	if (!err)
 		err = agent_kernel_options(d->config, &d->kernel_options, why);
@@ -523,11 +438,13 @@ static int start(struct daemon *d, struct why *why)
 	if (err)
 		return err;
 	session.symbol_cache = storing_symbols_path(d->storing, symbols, sizeof(symbols));
-	if (governs(d))
+	if (d->config->has_throttling && d->config->cpu_budget_ppm) {
 		cost_calibrate(&d->cost, NULL);
+		session.cpu_budget_ppm = d->config->cpu_budget_ppm;
+		session.tick_ns = kernel_calibration_planned_ns(&d->cost.ticks);
+		session.has_tiers = true;
+	}
 	err = session_open(&session, &d->session, why);
-	if (!err)
-		err = open_governing(d, why);
 	if (!err)
 		err = open_loop(d, why);
 	if (!err && open_window(d))
@@ -536,10 +453,7 @@ static int start(struct daemon *d, struct why *why)
 		return err;
 	d->start_ns = d->window_start_ns = clock_monotonic_ns();
 	d->window_end_ns = d->window_start_ns + d->config->window_ns;
-	err = kernel_start(d->session.kernel, why);
-	if (!err && d->governing)
-		err = governing_start(d->governing, d->start_ns, why);
-	return err;
+	return session_start(&d->session, d->start_ns, why);
 }
 
 /* What was taken is delivered; names only as far as the deadline allows. */
@@ -587,7 +501,6 @@ static int finish(struct daemon *d)
 static void daemon_done(struct daemon *d)
 {
 	http_close(d->http);
-	governing_free(d->governing);
 	session_close(&d->session);
 	window_free(d->window);
 	while (d->closing) {

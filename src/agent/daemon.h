@@ -37,7 +37,6 @@ struct closing {
 struct daemon {
 	const struct config *config;
 	struct kernel_options kernel_options;
-	struct governing *governing; /* NULL: the rate is fixed */
 	struct session session;
 	struct storing *storing;
 	struct window *window;

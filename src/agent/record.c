@@ -34,7 +34,6 @@ struct recording {
 	const char *written[AGENT_OUTPUTS_MAX];
 	struct session session;
 	struct window *window;
-	struct governing *governing;
 	struct command command;
 	struct profile_run run;
 	struct kernel_ledger kernel_ledger;
@@ -163,11 +162,8 @@ static int watch(struct recording *r, int fd, int kind)
 }
 
 enum watched {
+	WATCH_SESSION = SESSION_READY,
 	WATCH_SIGNAL,
-	WATCH_KERNEL,
-	WATCH_HELPERS,
-	WATCH_FETCH,
-	WATCH_CLOCK,
 	WATCH_COMMAND,
 	WATCH_PIDS,
 };
@@ -181,51 +177,12 @@ static int open_loop(struct recording *r, struct why *why)
 		return why_set(why, -errno, "no event loop: %s", strerror(errno));
 	err = watch(r, r->signal_fd, WATCH_SIGNAL);
 	if (!err)
-		err = watch(r, kernel_fd(r->session.kernel), WATCH_KERNEL);
-	if (!err)
-		err = watch(r, helpers_fd(r->session.helpers), WATCH_HELPERS);
-	if (!err && r->session.fetch)
-		err = watch(r, helpers_fetch_fd(r->session.fetch), WATCH_FETCH);
-	if (!err && wallclock_fd(r->session.clock) >= 0)
-		err = watch(r, wallclock_fd(r->session.clock), WATCH_CLOCK);
+		err = session_watch(&r->session, r->epoll_fd);
 	if (!err && r->opt->command)
 		err = watch(r, r->command.pidfd, WATCH_COMMAND);
 	for (size_t i = 0; i < r->opt->pid_count && !err; i++)
 		err = watch(r, r->pid_fds[i], WATCH_PIDS + (int)i);
 	return err ? why_set(why, err, "no event loop: %s", strerror(-err)) : 0;
-}
-
-static int block_signals(struct recording *r, struct why *why)
-{
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGINT);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGHUP);
-	sigaddset(&set, SIGQUIT);
-	signal(SIGPIPE, SIG_IGN);
-	if (sigprocmask(SIG_BLOCK, &set, NULL))
-		return why_set(why, -errno, "cannot block signals: %s", strerror(errno));
-	r->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	return r->signal_fd < 0 ? why_set(why, -errno, "no signalfd: %s", strerror(errno)) : 0;
-}
-
-static int start_governing(struct recording *r, struct why *why)
-{
-	struct governing_options options = {
-		.kernel = r->session.kernel,
-		.kernel_options = &r->opt->kernel,
-		.helpers = r->session.helpers,
-		.fetch = r->session.fetch,
-		.cpu_budget_ppm = r->opt->cpu_budget_ppm,
-		.has_tiers = r->opt->has_tiers,
-		.has_tables = r->session.unwinding,
-		.has_lines = !r->opt->no_inlines && !r->opt->no_symbols,
-		.tick_ns = kernel_calibration_planned_ns(&r->cost.ticks),
-	};
-
-	return r->opt->cpu_budget_ppm ? governing_new(&options, &r->governing, why) : 0;
 }
 
 static int start(struct recording *r, struct why *why)
@@ -236,6 +193,9 @@ static int start(struct recording *r, struct why *why)
 		.debuginfod_urls = r->opt->debuginfod_urls,
 		.debuginfod_cache = r->opt->debuginfod_cache,
 		.symbol_cache = r->opt->symbol_cache,
+		.cpu_budget_ppm = r->opt->cpu_budget_ppm,
+		.has_tiers = r->opt->has_tiers,
+		.has_lines = !r->opt->no_inlines && !r->opt->no_symbols,
 		.no_symbols = r->opt->no_symbols,
 	};
 	int err = open_targets(r, &kernel, why);
@@ -245,15 +205,15 @@ static int start(struct recording *r, struct why *why)
 	if (!err)
 		err = open_outputs(r, why);
 	if (!err)
-		err = block_signals(r, why);
-	if (!err && r->opt->cpu_budget_ppm)
+		err = session_signals(&r->signal_fd, why);
+	if (!err && r->opt->cpu_budget_ppm) {
 		cost_calibrate(&r->cost, r->opt->calibration);
+		session.tick_ns = kernel_calibration_planned_ns(&r->cost.ticks);
+	}
 	if (!err)
 		err = session_open(&session, &r->session, why);
 	if (err == -EBADF && r->opt->cgroup)
 		why_prefix(why, "--cgroup %s", r->opt->cgroup);
-	if (!err)
-		err = start_governing(r, why);
 	if (!err)
 		err = mark_targets(r, why);
 	if (!err)
@@ -269,9 +229,7 @@ static int start(struct recording *r, struct why *why)
 		unwinding_want(r->session.unwinding, (uint32_t)r->opt->pids[i]);
 	r->start_ns = clock_monotonic_ns();
 	r->start_realtime_ns = wallclock_at(r->session.clock, r->start_ns);
-	err = kernel_start(r->session.kernel, why);
-	if (!err && r->governing)
-		err = governing_start(r->governing, r->start_ns, why);
+	err = session_start(&r->session, r->start_ns, why);
 	if (!err && r->opt->command) {
 		err = command_go(&r->command, r->opt->command, why);
 		r->command_failed = err;
@@ -377,15 +335,7 @@ static void end_progress(const struct recording *r)
 /* One turn: everything that is due now. */
 static void turn(struct recording *r, uint64_t now, bool is_final)
 {
-	if (!is_final) /* before the ring is read: it asks how full it is */
-		governing_turn(r->governing, now);
-	wallclock_look(r->session.clock);
-	kernel_poll(r->session.kernel, is_final, intake_event, r->window->intake);
-	session_answers(&r->session, now);
-	r->window->are_lines_held = !governing_wants(r->governing, GOVERNOR_LINES);
-	window_step(r->window, now);
-	unwinding_hold(r->session.unwinding, !governing_wants(r->governing, GOVERNOR_TABLE_BUILDS));
-	session_step(&r->session, now);
+	session_turn(&r->session, r->window, now, is_final);
 	if (now >= r->next_cost_ns) {
 		r->next_cost_ns = now + COST_EVERY_NS;
 		look_at_cgroup(r);
@@ -397,8 +347,7 @@ static void turn(struct recording *r, uint64_t now, bool is_final)
 static int wait_ms(const struct recording *r, uint64_t now)
 {
 	uint64_t end = r->start_ns + r->opt->duration_ns;
-	int most =
-		unwinding_poll_ms(r->session.unwinding, kernel_poll_ms(r->session.kernel, POLL_MS));
+	int most = session_wait_ms(&r->session, POLL_MS);
 
 	if (r->opt->duration_ns && end - now < (uint64_t)most * 1000000)
 		return (int)((end - now + 999999) / 1000000);
@@ -480,27 +429,15 @@ static void wait_command(struct recording *r)
 
 static int close_ledger(struct recording *r, struct why *why)
 {
+	static const struct kernel_ledger start;
 	struct kernel_ledger *k = &r->kernel_ledger;
-	struct profile_ledger *l = &r->run.ledger;
-	struct intake_counts counts;
 	int err = kernel_ledger_get(r->session.kernel, k);
 
 	if (err)
 		return why_set(why, err, "the kernel's counters cannot be read: %s",
 			       strerror(-err));
-	intake_counts_get(r->window->intake, &counts);
-	l->ticks = k->ticks;
-	l->idle = k->idle;
-	l->filtered = k->filtered;
-	l->taken = k->taken;
-	l->taken_ns = k->taken_ns;
-	l->missed_by_kernel = k->missed_by_kernel;
-	memcpy(l->dropped, k->dropped, sizeof(l->dropped));
-	memcpy(l->dropped_ns, k->dropped_ns, sizeof(l->dropped_ns));
-	l->dropped[FLY_DROP_PROFILE_FULL] += counts.profile_full;
-	l->dropped_ns[FLY_DROP_PROFILE_FULL] += counts.profile_full_ns;
-	l->delivered = counts.delivered;
-	l->delivered_ns = counts.delivered_ns;
+	window_ledger_begin(&start, k, &r->run.ledger);
+	window_ledger_close(r->window, &r->run.ledger);
 	r->run.cpus = k->cpus;
 	return 0;
 }
@@ -554,7 +491,7 @@ static void report(const struct recording *r, const struct helpers_stats *helper
 		.kernel_ledger = &r->kernel_ledger,
 		.memory = &r->memory,
 		.cost = &r->cost,
-		.governing = governing_totals(r->governing),
+		.governing = governing_totals(r->session.governing),
 		.helpers = helpers,
 		.spans = &spans,
 		.clock = &clock,
@@ -623,7 +560,6 @@ static int finish(struct recording *r)
 
 static void recording_done(struct recording *r)
 {
-	governing_free(r->governing);
 	session_close(&r->session);
 	window_free(r->window);
 	session_free(&r->session);

@@ -13,6 +13,7 @@
 #include "process/process.h"
 
 struct debugfiles;
+struct governing;
 struct intake;
 struct jit;
 struct kernel_names;
@@ -200,6 +201,9 @@ struct session_options {
 	const char *debuginfod_cache; /* NULL: HELPERS_FETCH_CACHE */
 	const char *symbol_cache;     /* NULL: HELPERS_SYMBOLS_CACHE; "": none */
 	uint64_t symbol_cache_bytes;  /* at most; 0: HELPERS_SYMBOLS_CACHE_MAX */
+	uint32_t cpu_budget_ppm;      /* of the node; 0: the rate is fixed */
+	uint64_t tick_ns;	      /* what one costs, to plan a budget with; 0: not known */
+	bool has_tiers, has_lines;
 	bool no_symbols;
 };
 struct session {
@@ -212,19 +216,30 @@ struct session {
 	struct ksymbols *ksymbols;
 	struct wallclock *clock;
 	struct kernel_names *kernel_names;
+	struct governing *governing; /* NULL: the rate is fixed */
 };
+/* SIGINT, SIGTERM, SIGHUP and SIGQUIT come by a descriptor from here on, SIGPIPE not at all. */
+int session_signals(int *ret_fd, struct why *why);
 /* Into a zeroed *s, which stays where it is. Helpers are started before BPF descriptors exist: they
- * must hold none. Nothing is sampled yet: kernel_start. What an error leaves is closed and freed as
- * usual. */
+ * must hold none. Nothing is sampled yet: session_start. What an error leaves is closed and freed
+ * as usual. */
 int session_open(const struct session_options *options, struct session *s, struct why *why);
+/* Wakes an epoll for all that session_turn takes; data.u32 is SESSION_READY. */
+#define SESSION_READY 0
+int session_watch(const struct session *s, int epoll_fd);
+/* Ticks begin, and their cost counts. */
+int session_start(struct session *s, uint64_t start_ns, struct why *why);
 /* Ends helpers and the kernel side: no answer comes any more. Windows are freed between this and
  * session_free. */
 void session_close(struct session *s);
 void session_free(struct session *s);
 /* Takes answers, and asks of processes what is due. */
 void session_answers(struct session *s, uint64_t now_ns);
-/* Unwind tables and trace spans: what is due, after samples were given out. */
-void session_step(struct session *s, uint64_t now_ns);
+/* Gives out what was sampled to the open window, and does all that is due. is_final: after
+ * kernel_stop, to the last record. */
+void session_turn(struct session *s, struct window *w, uint64_t now_ns, bool is_final);
+/* How long until the next turn, at most most_ms. */
+int session_wait_ms(const struct session *s, int most_ms);
 
 /* ---------------------------------------------------------------- window.c: a stretch of time */
 struct window_options {
@@ -261,6 +276,11 @@ bool window_settle(struct window *w, uint64_t now_ns);
 void window_finish(struct window *w);
 /* Requests that will still be answered. */
 size_t window_requests(const struct window *w);
+/* The kernel's side of a ledger, between two looks at the counters. */
+void window_ledger_begin(const struct kernel_ledger *since, const struct kernel_ledger *now,
+			 struct profile_ledger *ret);
+/* And once no sample waits any more, what the window made of it. */
+void window_ledger_close(const struct window *w, struct profile_ledger *ledger);
 
 /* ---------------------------------------------------------------- output.c: files */
 struct output;

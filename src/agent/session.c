@@ -5,8 +5,12 @@
  */
 #include "record_private.h"
 
+#include <errno.h>
 #include <linux/capability.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -84,6 +88,39 @@ static int make_parts(struct session *s, const struct session_options *opt)
 	return err ? err : wallclock_new(NULL, &s->clock);
 }
 
+static int open_governing(struct session *s, const struct session_options *opt, struct why *why)
+{
+	struct governing_options options = {
+		.kernel = s->kernel,
+		.kernel_options = opt->kernel,
+		.helpers = s->helpers,
+		.fetch = s->fetch,
+		.cpu_budget_ppm = opt->cpu_budget_ppm,
+		.has_tiers = opt->has_tiers,
+		.has_tables = s->unwinding,
+		.has_lines = opt->has_lines,
+		.tick_ns = opt->tick_ns,
+	};
+
+	return opt->cpu_budget_ppm ? governing_new(&options, &s->governing, why) : 0;
+}
+
+int session_signals(int *ret_fd, struct why *why)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigaddset(&set, SIGQUIT);
+	signal(SIGPIPE, SIG_IGN);
+	if (sigprocmask(SIG_BLOCK, &set, NULL))
+		return why_set(why, -errno, "cannot block signals: %s", strerror(errno));
+	*ret_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return *ret_fd < 0 ? why_set(why, -errno, "no signalfd: %s", strerror(errno)) : 0;
+}
+
 int session_open(const struct session_options *options, struct session *s, struct why *why)
 {
 	struct kernel_options kernel = *options->kernel;
@@ -107,11 +144,32 @@ int session_open(const struct session_options *options, struct session *s, struc
 		warn_of_missing_rights();
 	}
 	err = make_parts(s, options);
-	return err ? why_set(why, err, "out of memory") : 0;
+	return err ? why_set(why, err, "out of memory") : open_governing(s, options, why);
+}
+
+int session_watch(const struct session *s, int epoll_fd)
+{
+	const int fds[] = {kernel_fd(s->kernel), helpers_fd(s->helpers),
+			   s->fetch ? helpers_fetch_fd(s->fetch) : -1, wallclock_fd(s->clock)};
+	struct epoll_event event = {.events = EPOLLIN, .data.u32 = SESSION_READY};
+
+	for (size_t i = 0; i < ARRAY_SIZE(fds); i++) {
+		if (fds[i] >= 0 && epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fds[i], &event))
+			return -errno;
+	}
+	return 0;
+}
+
+int session_start(struct session *s, uint64_t start_ns, struct why *why)
+{
+	int err = kernel_start(s->kernel, why);
+
+	return !err && s->governing ? governing_start(s->governing, start_ns, why) : err;
 }
 
 void session_close(struct session *s)
 {
+	governing_free(s->governing);
 	/* Helpers first: their answers may still go to kernel memory. */
 	helpers_stop(s->helpers);
 	kernel_close(s->kernel);
@@ -136,8 +194,21 @@ void session_answers(struct session *s, uint64_t now_ns)
 	process_tick(s->tracker, now_ns);
 }
 
-void session_step(struct session *s, uint64_t now_ns)
+void session_turn(struct session *s, struct window *w, uint64_t now_ns, bool is_final)
 {
+	if (!is_final) /* before the ring is read: it asks how full it is */
+		governing_turn(s->governing, now_ns);
+	wallclock_look(s->clock);
+	kernel_poll(s->kernel, is_final, intake_event, w->intake);
+	session_answers(s, now_ns);
+	w->are_lines_held = !governing_wants(s->governing, GOVERNOR_LINES);
+	window_step(w, now_ns);
+	unwinding_hold(s->unwinding, !governing_wants(s->governing, GOVERNOR_TABLE_BUILDS));
 	unwinding_step(s->unwinding, now_ns);
 	spans_step(s->spans, now_ns);
+}
+
+int session_wait_ms(const struct session *s, int most_ms)
+{
+	return unwinding_poll_ms(s->unwinding, kernel_poll_ms(s->kernel, most_ms));
 }

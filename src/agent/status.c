@@ -2,6 +2,7 @@
 /* status: the agent's figures, as one JSON object and as Prometheus text. Reads, computes nothing
  * that could be wrong in one and right in the other. */
 #include "daemon.h"
+#include "figures_json.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,8 +16,7 @@ struct figures {
 	struct unwinding_stats unwinding;
 	struct helpers_stats helpers;
 	struct http_stats http;
-	struct process_stats process;
-	uint64_t uptime_ns, store_bytes;
+	uint64_t uptime_ns;
 };
 
 static void gather(const struct daemon *d, struct figures *f)
@@ -25,7 +25,6 @@ static void gather(const struct daemon *d, struct figures *f)
 	storing_stats_get(d->storing, &f->storing);
 	unwinding_stats_get(d->session.unwinding, &f->unwinding);
 	helpers_stats_get(d->session.helpers, &f->helpers);
-	process_stats_get(d->session.tracker, &f->process);
 	if (d->http)
 		http_stats_get(d->http, &f->http);
 	f->uptime_ns = clock_monotonic_ns() - d->start_ns;
@@ -33,28 +32,9 @@ static void gather(const struct daemon *d, struct figures *f)
 
 /* ---------------------------------------------------------------- JSON */
 
-static json_t *number(uint64_t value)
-{
-	return json_integer((json_int_t)value);
-}
-
-struct member {
-	const char *name;
-	uint64_t value;
-};
-
-static json_t *object(const struct member *members, size_t count)
-{
-	json_t *o = json_object();
-
-	for (size_t i = 0; i < count; i++)
-		json_object_set_new(o, members[i].name, number(members[i].value));
-	return o;
-}
-
 static json_t *json_ledger(const struct profile_ledger *l)
 {
-	const struct member members[] = {
+	const struct json_figure members[] = {
 		{"ticks", l->ticks},
 		{"idle", l->idle},
 		{"filtered", l->filtered},
@@ -64,29 +44,29 @@ static json_t *json_ledger(const struct profile_ledger *l)
 		{"delivered_ns", l->delivered_ns},
 		{"missed_by_kernel", l->missed_by_kernel},
 	};
-	json_t *o = object(members, ARRAY_SIZE(members)), *dropped = json_object();
+	json_t *o = json_figures(members, ARRAY_SIZE(members)), *dropped = json_object();
 
 	for (int i = 0; i < FLY_DROP_COUNT; i++)
-		json_object_set_new(dropped, profile_drop_name(i), number(l->dropped[i]));
+		json_object_set_new(dropped, profile_drop_name(i), json_number(l->dropped[i]));
 	json_object_set_new(o, "dropped", dropped);
 	return o;
 }
 
 static json_t *json_windows(const struct daemon *d)
 {
-	const struct member members[] = {
+	const struct json_figure members[] = {
 		{"window_ns", d->config->window_ns}, {"closed", d->totals.windows},
 		{"inexact", d->totals.inexact},	     {"not_encoded", d->totals.not_encoded},
 		{"forced", d->totals.forced},
 	};
 
-	return object(members, ARRAY_SIZE(members));
+	return json_figures(members, ARRAY_SIZE(members));
 }
 
 static json_t *json_store(const struct daemon *d, const struct storing_stats *s)
 {
 	const struct store_stats *st = &s->store;
-	const struct member members[] = {
+	const struct json_figure members[] = {
 		{"blocks",
 		 st->blocks[STORE_WINDOW] + st->blocks[STORE_MINUTE] + st->blocks[STORE_HOUR]},
 		{"disk_bytes", st->disk_bytes},
@@ -101,7 +81,7 @@ static json_t *json_store(const struct daemon *d, const struct storing_stats *s)
 		{"expired_by_age", st->counts[STORE_EXPIRED_AGE]},
 		{"expired_by_quota", st->counts[STORE_EXPIRED_QUOTA]},
 	};
-	json_t *o = object(members, ARRAY_SIZE(members));
+	json_t *o = json_figures(members, ARRAY_SIZE(members));
 	char path[1024];
 
 	text_print(d->config->store.directory, strlen(d->config->store.directory), path,
@@ -113,7 +93,7 @@ static json_t *json_store(const struct daemon *d, const struct storing_stats *s)
 
 static json_t *json_cost(const struct daemon *d, const struct figures *f)
 {
-	const struct member members[] = {
+	const struct json_figure members[] = {
 		{"own_user_ns", (uint64_t)d->cost.own_user_ns},
 		{"own_system_ns", (uint64_t)d->cost.own_system_ns},
 		{"bpf_run_ns", d->last.run_ns},
@@ -127,7 +107,7 @@ static json_t *json_cost(const struct daemon *d, const struct figures *f)
 		{"helpers_stuck", f->helpers.stuck},
 	};
 
-	return object(members, ARRAY_SIZE(members));
+	return json_figures(members, ARRAY_SIZE(members));
 }
 
 /* NULL: the rate is fixed. */
@@ -135,8 +115,8 @@ static json_t *json_budget(const struct governing_totals *g)
 {
 	if (!g)
 		return json_null();
-	return object(
-		(const struct member[]){
+	return json_figures(
+		(const struct json_figure[]){
 			{"budget_ppm", g->budget_ppm},
 			{"capacity_ns", g->capacity_ns},
 			{"sampling_ns", g->sampling_ns},
@@ -159,7 +139,7 @@ static json_t *json_budget(const struct governing_totals *g)
 static json_t *json_tables(const struct figures *f)
 {
 	const struct tables_stats *t = &f->unwinding.tables;
-	const struct member members[] = {
+	const struct json_figure members[] = {
 		{"bytes", t->bytes},
 		{"bytes_max", t->bytes_max},
 		{"table_bytes", t->table_bytes},
@@ -172,15 +152,15 @@ static json_t *json_tables(const struct figures *f)
 		{"shortages", t->short_of_memory},
 	};
 
-	return object(members, ARRAY_SIZE(members));
+	return json_figures(members, ARRAY_SIZE(members));
 }
 
 static json_t *json_http(const struct figures *f)
 {
-	const struct member members[] = {{"requests", f->http.requests},
-					 {"refused", f->http.refused}};
+	const struct json_figure members[] = {{"requests", f->http.requests},
+					      {"refused", f->http.refused}};
 
-	return object(members, ARRAY_SIZE(members));
+	return json_figures(members, ARRAY_SIZE(members));
 }
 
 void daemon_status_json(const struct daemon *d, struct buf *out)
@@ -191,14 +171,14 @@ void daemon_status_json(const struct daemon *d, struct buf *out)
 
 	gather(d, &f);
 	json_object_set_new(o, "version", json_string(FLYBALL_VERSION));
-	json_object_set_new(o, "pid", number((uint64_t)getpid()));
-	json_object_set_new(o, "uptime_ns", number(f.uptime_ns));
-	json_object_set_new(o, "hz", number(d->kernel_options.hz));
+	json_object_set_new(o, "pid", json_number((uint64_t)getpid()));
+	json_object_set_new(o, "uptime_ns", json_number(f.uptime_ns));
+	json_object_set_new(o, "hz", json_number(d->kernel_options.hz));
 	json_object_set_new(o, "windows", json_windows(d));
 	json_object_set_new(o, "ledger", json_ledger(&d->totals.sum));
 	json_object_set_new(o, "store", json_store(d, &f.storing));
 	json_object_set_new(o, "cost", json_cost(d, &f));
-	json_object_set_new(o, "governor", json_budget(governing_totals(d->governing)));
+	json_object_set_new(o, "governor", json_budget(governing_totals(d->session.governing)));
 	json_object_set_new(o, "tables", json_tables(&f));
 	json_object_set_new(o, "http", json_http(&f));
 	text = json_dumps(o, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
@@ -337,7 +317,7 @@ void daemon_metrics(const struct daemon *d, struct buf *out)
 	buf_addf(out, "flyball_uptime_seconds %.3f\n", (double)f.uptime_ns / 1e9);
 	metrics_samples(d, out);
 	metrics_cost(d, &f, out);
-	metrics_governor(governing_totals(d->governing), out);
+	metrics_governor(governing_totals(d->session.governing), out);
 	metrics_store(&f.storing, out);
 	counter(out, "flyball_http_requests_total", "Requests.", f.http.requests);
 	counter(out, "flyball_http_refused_total", "Requests that were refused.", f.http.refused);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* summary: what a recording was, for people (text) and for programs (docs/record.schema.json). */
 #include "record_private.h"
+#include "figures_json.h"
 #include "summary_unwinding.h"
 
 #include <inttypes.h>
@@ -232,17 +233,12 @@ void summary_print(const struct summary *s, FILE *to)
 
 /* ---------------------------------------------------------------- JSON */
 
-static json_t *number(uint64_t v)
-{
-	return json_integer((json_int_t)v);
-}
-
 static json_t *json_drops(const struct profile_ledger *l)
 {
 	json_t *o = json_object();
 
 	for (int i = 0; i < FLY_DROP_COUNT; i++)
-		json_object_set_new(o, profile_drop_name(i), number(l->dropped[i]));
+		json_object_set_new(o, profile_drop_name(i), json_number(l->dropped[i]));
 	return o;
 }
 
@@ -251,10 +247,11 @@ static json_t *json_kinds(const struct summary *s)
 	const struct profile_ledger *l = &s->run->ledger;
 
 	return json_pack("{s:{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}}", "on_cpu", "taken",
-			 number(l->taken), "delivered", number(l->delivered), "dropped",
-			 json_drops(l), "ticks", number(l->ticks), "idle", number(l->idle),
-			 "filtered", number(l->filtered), "missed_by_kernel",
-			 number(l->missed_by_kernel), "weight_ns", number(l->delivered_ns));
+			 json_number(l->taken), "delivered", json_number(l->delivered), "dropped",
+			 json_drops(l), "ticks", json_number(l->ticks), "idle",
+			 json_number(l->idle), "filtered", json_number(l->filtered),
+			 "missed_by_kernel", json_number(l->missed_by_kernel), "weight_ns",
+			 json_number(l->delivered_ns));
 }
 
 static json_t *json_stacks(const struct summary *s)
@@ -264,11 +261,11 @@ static json_t *json_stacks(const struct summary *s)
 
 	profile_totals_get(s->profile, &totals);
 	for (int i = 0; i < FLY_CUT_COUNT; i++)
-		json_object_set_new(cut, profile_cut_name(i), number(totals.cut[i]));
+		json_object_set_new(cut, profile_cut_name(i), json_number(totals.cut[i]));
 	for (int i = 1; i < FLY_UNNAMED_COUNT; i++)
 		json_object_set_new(unnamed, profile_unnamed_name(i),
-				    number(totals.unnamed_samples[i]));
-	return json_pack("{s:o,s:o,s:o}", "complete", number(totals.complete), "cut", cut,
+				    json_number(totals.unnamed_samples[i]));
+	return json_pack("{s:o,s:o,s:o}", "complete", json_number(totals.complete), "cut", cut,
 			 "unnamed", unnamed);
 }
 
@@ -278,21 +275,22 @@ static json_t *json_spans(const struct summary *s)
 	json_t *spans;
 
 	profile_totals_get(s->profile, &totals);
-	spans = json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "spans", number(totals.spans), "samples",
-			  number(totals.span_samples), "weight_ns", number(totals.span_ns),
-			  "processes", number(s->spans->published), "processes_unsupported",
-			  number(s->spans->unsupported), "processes_invalid",
-			  number(s->spans->invalid));
+	spans = json_pack("{s:o,s:o,s:o,s:o,s:o,s:o}", "spans", json_number(totals.spans),
+			  "samples", json_number(totals.span_samples), "weight_ns",
+			  json_number(totals.span_ns), "processes",
+			  json_number(s->spans->published), "processes_unsupported",
+			  json_number(s->spans->unsupported), "processes_invalid",
+			  json_number(s->spans->invalid));
 	for (int i = PROFILE_SPAN_KNOWN + 1; i < PROFILE_SPAN_FAULTS; i++)
 		json_object_set_new(spans, profile_span_fault_name(i),
-				    number(totals.span_faults[i]));
+				    json_number(totals.span_faults[i]));
 	return spans;
 }
 
 static json_t *json_clock(const struct wallclock_stats *clock)
 {
-	return json_pack("{s:o,s:o,s:o}", "error_ns", number(clock->error_ns), "steps",
-			 number(clock->steps), "stepped_ns",
+	return json_pack("{s:o,s:o,s:o}", "error_ns", json_number(clock->error_ns), "steps",
+			 json_number(clock->steps), "stepped_ns",
 			 json_integer((json_int_t)clock->stepped_ns));
 }
 
@@ -303,10 +301,11 @@ static json_t *json_lines(const struct summary *s)
 
 	profile_totals_get(s->profile, &totals);
 	for (int i = 1; i < FLY_UNNAMED_COUNT; i++)
-		json_object_set_new(missing, profile_unnamed_name(i), number(totals.unlined[i]));
-	return json_pack("{s:o,s:o,s:o,s:o}", "places", number(totals.locations), "lined",
-			 number(totals.lined), "inlined", number(totals.inlined), "missing",
-			 missing);
+		json_object_set_new(missing, profile_unnamed_name(i),
+				    json_number(totals.unlined[i]));
+	return json_pack("{s:o,s:o,s:o,s:o}", "places", json_number(totals.locations), "lined",
+			 json_number(totals.lined), "inlined", json_number(totals.inlined),
+			 "missing", missing);
 }
 
 /* What one tick costs, by calibration. */
@@ -314,10 +313,11 @@ static json_t *json_tick(const struct kernel_calibration *c)
 {
 	if (!c->tick_ns)
 		return json_null();
-	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:b}", "ns", number(c->tick_ns), "low_ns",
-			 number(c->low_ns), "high_ns", number(c->high_ns), "pairs",
-			 number(c->pairs), "seen_low_ns", number(c->seen_low_ns), "seen_high_ns",
-			 number(c->seen_high_ns), "is_trusted", kernel_calibration_is_trusted(c));
+	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:b}", "ns", json_number(c->tick_ns), "low_ns",
+			 json_number(c->low_ns), "high_ns", json_number(c->high_ns), "pairs",
+			 json_number(c->pairs), "seen_low_ns", json_number(c->seen_low_ns),
+			 "seen_high_ns", json_number(c->seen_high_ns), "is_trusted",
+			 kernel_calibration_is_trusted(c));
 }
 
 static json_t *json_cost(const struct summary *s)
@@ -328,19 +328,20 @@ static json_t *json_cost(const struct summary *s)
 
 	if (!is_known)
 		json_object_set_new(unknown, "interrupt_ns", json_string(c->no_ticks.text));
-	return json_pack(
-		"{s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "own_user_ns", number((uint64_t)c->own_user_ns),
-		"own_system_ns", number((uint64_t)c->own_system_ns), "bpf_run_ns",
-		number(s->kernel_ledger->run_ns), "interrupt_ns",
-		is_known ? number(c->interrupt_ns) : json_null(), "tick", json_tick(&c->ticks),
-		"peak_anon_bytes", number(c->peak_anon_bytes), "unknown", unknown);
+	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "own_user_ns",
+			 json_number((uint64_t)c->own_user_ns), "own_system_ns",
+			 json_number((uint64_t)c->own_system_ns), "bpf_run_ns",
+			 json_number(s->kernel_ledger->run_ns), "interrupt_ns",
+			 is_known ? json_number(c->interrupt_ns) : json_null(), "tick",
+			 json_tick(&c->ticks), "peak_anon_bytes", json_number(c->peak_anon_bytes),
+			 "unknown", unknown);
 }
 
 static json_t *json_pace(const struct governor_outputs *o)
 {
 	return json_pack("{s:s,s:i,s:i,s:o,s:i,s:s,s:i}", "state", governor_state_name(o->state),
 			 "tier", (int)o->tier, "level", (int)o->level, "period_ns",
-			 number(o->period_ns), "depth", (int)o->depth, "unwinder",
+			 json_number(o->period_ns), "depth", (int)o->depth, "unwinder",
 			 o->unwinder == GOVERNOR_TABLES ? "tables" : "frame_pointers",
 			 "suppressed_ppm", (int)o->suppressed_ppm);
 }
@@ -358,22 +359,23 @@ static json_t *json_governor(const struct governing_totals *g)
 
 		json_array_append_new(events,
 				      json_pack("{s:o,s:s,s:s,s:o,s:o}", "since_start_ns",
-						number(e->since_start_ns), "cause",
+						json_number(e->since_start_ns), "cause",
 						governor_cause_name(e->outputs.cause), "reason",
 						e->outputs.reason, "before", json_pace(&e->before),
 						"after", json_pace(&e->outputs)));
 	}
-	return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:{s:o,s:o,s:o},s:[o,o,o],s:o,s:o,s:o,s:o}",
-			 "budget_ppm", number(g->budget_ppm), "capacity_ns", number(g->capacity_ns),
-			 "sampling_ns", number(g->sampling_ns), "background_ns",
-			 number(g->background_ns), "bpf_ns", number(g->bpf_ns), "interrupt_ns",
-			 number(g->interrupt_ns), "over_ns", number(g->over_ns), "state_ns",
-			 "normal", number(g->state_ns[GOVERNOR_NORMAL]), "degraded",
-			 number(g->state_ns[GOVERNOR_DEGRADED]), "suppressed",
-			 number(g->state_ns[GOVERNOR_SUPPRESSED]), "tier_ns", number(g->tier_ns[0]),
-			 number(g->tier_ns[1]), number(g->tier_ns[2]), "stalls", number(g->stalls),
-			 "changes", number(g->changes), "events_total", number(g->event_count),
-			 "events", events);
+	return json_pack(
+		"{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:{s:o,s:o,s:o},s:[o,o,o],s:o,s:o,s:o,s:o}",
+		"budget_ppm", json_number(g->budget_ppm), "capacity_ns",
+		json_number(g->capacity_ns), "sampling_ns", json_number(g->sampling_ns),
+		"background_ns", json_number(g->background_ns), "bpf_ns", json_number(g->bpf_ns),
+		"interrupt_ns", json_number(g->interrupt_ns), "over_ns", json_number(g->over_ns),
+		"state_ns", "normal", json_number(g->state_ns[GOVERNOR_NORMAL]), "degraded",
+		json_number(g->state_ns[GOVERNOR_DEGRADED]), "suppressed",
+		json_number(g->state_ns[GOVERNOR_SUPPRESSED]), "tier_ns",
+		json_number(g->tier_ns[0]), json_number(g->tier_ns[1]), json_number(g->tier_ns[2]),
+		"stalls", json_number(g->stalls), "changes", json_number(g->changes),
+		"events_total", json_number(g->event_count), "events", events);
 }
 
 static json_t *json_memory(const struct kernel_memory *m)
@@ -385,14 +387,14 @@ static json_t *json_memory(const struct kernel_memory *m)
 
 		json_array_append_new(
 			maps, json_pack("{s:s,s:s,s:o,s:o,s:o,s:s}", "name", map->name, "type",
-					map->type, "entries", number(map->entries), "planned_bytes",
-					number(map->bytes), "measured_bytes",
-					number(map->measured_bytes), "purpose", map->purpose));
+					map->type, "entries", json_number(map->entries),
+					"planned_bytes", json_number(map->bytes), "measured_bytes",
+					json_number(map->measured_bytes), "purpose", map->purpose));
 	}
-	return json_pack("{s:o,s:o,s:o,s:o,s:o}", "budget_bytes", number(m->budget_bytes),
-			 "planned_bytes", number(m->planned_bytes), "measured_bytes",
-			 number(m->measured_bytes), "peak_bytes", number(m->peak_bytes), "maps",
-			 maps);
+	return json_pack("{s:o,s:o,s:o,s:o,s:o}", "budget_bytes", json_number(m->budget_bytes),
+			 "planned_bytes", json_number(m->planned_bytes), "measured_bytes",
+			 json_number(m->measured_bytes), "peak_bytes", json_number(m->peak_bytes),
+			 "maps", maps);
 }
 
 static json_t *json_jobs(const struct helpers_stats *helpers)
@@ -403,9 +405,9 @@ static json_t *json_jobs(const struct helpers_stats *helpers)
 		const struct helpers_job_stats *job = &helpers->jobs[i];
 
 		json_object_set_new(o, helpers_job_names[i],
-				    json_pack("{s:o,s:o,s:o}", "jobs", number(job->jobs), "busy_ns",
-					      number(job->busy_ns), "longest_ns",
-					      number(job->longest_ns)));
+				    json_pack("{s:o,s:o,s:o}", "jobs", json_number(job->jobs),
+					      "busy_ns", json_number(job->busy_ns), "longest_ns",
+					      json_number(job->longest_ns)));
 	}
 	return o;
 }
@@ -440,17 +442,18 @@ int summary_print_json(const struct summary *s, FILE *to)
 		json_array_append_new(files, json_text(s->files[i]));
 	o = json_pack(
 		"{s:o,s:o,s:o,s:o,s:i,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}",
-		"duration_ns", number(s->run->duration_ns), "cpus", number(s->run->cpus), "hz",
-		number(s->run->hz), "command", json_command(s), "own_status", s->own_status,
-		"exit_status", s->exit_status >= 0 ? number((uint64_t)s->exit_status) : json_null(),
-		"kinds", json_kinds(s), "stacks", json_stacks(s), "lines", json_lines(s), "spans",
+		"duration_ns", json_number(s->run->duration_ns), "cpus", json_number(s->run->cpus),
+		"hz", json_number(s->run->hz), "command", json_command(s), "own_status",
+		s->own_status, "exit_status",
+		s->exit_status >= 0 ? json_number((uint64_t)s->exit_status) : json_null(), "kinds",
+		json_kinds(s), "stacks", json_stacks(s), "lines", json_lines(s), "spans",
 		json_spans(s), "clock", json_clock(s->clock), "cost", json_cost(s), "governor",
 		json_governor(s->governing), "kernel_memory", json_memory(s->memory), "files",
 		files, "helpers",
 		json_pack("{s:o,s:o,s:o,s:o}", "opener_restarts",
-			  number(s->helpers->opener_restarts), "reader_restarts",
-			  number(s->helpers->reader_restarts), "stuck", number(s->helpers->stuck),
-			  "reader_jobs", json_jobs(s->helpers)),
+			  json_number(s->helpers->opener_restarts), "reader_restarts",
+			  json_number(s->helpers->reader_restarts), "stuck",
+			  json_number(s->helpers->stuck), "reader_jobs", json_jobs(s->helpers)),
 		"unwinding", s->unwinding ? summary_unwinding_json(s->unwinding) : json_null());
 	if (!o)
 		return -ENOMEM;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* summary: what lay in kernel memory for stacks to be walked by tables. */
 #include "summary_unwinding.h"
+#include "figures_json.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -36,11 +37,6 @@ void summary_unwinding_print(const struct unwinding_stats *u, FILE *to)
 		fputs(" (files)\n", to);
 }
 
-static json_t *number(uint64_t v)
-{
-	return json_integer((json_int_t)v);
-}
-
 static json_t *refused(const struct tables_stats *t)
 {
 	static const char *const names[TABLES_REFUSALS] = {
@@ -53,18 +49,14 @@ static json_t *refused(const struct tables_stats *t)
 	json_t *o = json_object();
 
 	for (int i = 0; i < TABLES_REFUSALS; i++)
-		json_object_set_new(o, names[i], number(t->refused[i]));
+		json_object_set_new(o, names[i], json_number(t->refused[i]));
 	return o;
 }
 
 json_t *summary_unwinding_json(const struct unwinding_stats *u)
 {
 	const struct tables_stats *t = &u->tables;
-	json_t *o = json_object();
-	const struct {
-		const char *name;
-		uint64_t value;
-	} counts[] = {
+	const struct json_figure counts[] = {
 		{"bytes_max", t->bytes_max},
 		{"bytes", t->bytes},
 		{"bytes_peak", t->bytes_peak},
@@ -91,8 +83,8 @@ json_t *summary_unwinding_json(const struct unwinding_stats *u)
 		{"mappings_left_total", u->mappings_left},
 	};
 
-	for (size_t i = 0; i < ARRAY_SIZE(counts); i++)
-		json_object_set_new(o, counts[i].name, number(counts[i].value));
+	json_t *o = json_figures(counts, ARRAY_SIZE(counts));
+
 	json_object_set_new(o, "refused", refused(t));
 	return o;
 }

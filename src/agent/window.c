@@ -188,3 +188,31 @@ size_t window_requests(const struct window *w)
 	return naming_pending(w->naming) + jit_requests(w->jit) +
 	       debugfiles_requests(w->debugfiles) + lines_requests(w->lines);
 }
+
+void window_ledger_begin(const struct kernel_ledger *since, const struct kernel_ledger *now,
+			 struct profile_ledger *ret)
+{
+	ret->ticks = now->ticks - since->ticks;
+	ret->idle = now->idle - since->idle;
+	ret->filtered = now->filtered - since->filtered;
+	ret->taken = now->taken - since->taken;
+	ret->taken_ns = now->taken_ns - since->taken_ns;
+	/* An estimate may be corrected downwards. */
+	if (now->missed_by_kernel > since->missed_by_kernel)
+		ret->missed_by_kernel = now->missed_by_kernel - since->missed_by_kernel;
+	for (int i = 0; i < FLY_DROP_COUNT; i++) {
+		ret->dropped[i] = now->dropped[i] - since->dropped[i];
+		ret->dropped_ns[i] = now->dropped_ns[i] - since->dropped_ns[i];
+	}
+}
+
+void window_ledger_close(const struct window *w, struct profile_ledger *ledger)
+{
+	struct intake_counts counts;
+
+	intake_counts_get(w->intake, &counts);
+	ledger->dropped[FLY_DROP_PROFILE_FULL] += counts.profile_full;
+	ledger->dropped_ns[FLY_DROP_PROFILE_FULL] += counts.profile_full_ns;
+	ledger->delivered = counts.delivered;
+	ledger->delivered_ns = counts.delivered_ns;
+}
